@@ -1,0 +1,49 @@
+"""Input checks shared by the maths: every message names the field, the value and what is allowed."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor
+
+
+def require_choice(field: str, value: str, choices: Iterable[str]) -> None:
+    """Refuse a value outside `choices`; a near miss is named."""
+    choices = list(choices)
+    if value not in choices:
+        raise ValueError(f"{field} must be one of {', '.join(choices)}; got {value!r}{nearest(value, choices)}")
+
+
+def nearest(value: str, choices: Iterable[str]) -> str:
+    """The hint that follows an unknown name: its closest spelling, or nothing."""
+    close = get_close_matches(value, list(choices), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def require_between(field: str, value: float, low: float, high: float, *, open_high: bool = False) -> None:
+    """Refuse a number outside [low, high], or [low, high) with `open_high`. NaN is outside."""
+    inside = low <= value < high if open_high else low <= value <= high
+    if not inside:
+        raise ValueError(f"{field} must lie in [{low}, {high}{')' if open_high else ']'}; got {value}")
+
+
+def require_shape(field: str, tensor: Tensor, expected: tuple[int, ...]) -> None:
+    """Refuse a tensor of another shape."""
+    if tuple(tensor.shape) != expected:
+        raise ValueError(f"{field} must have shape {expected}; got {tuple(tensor.shape)}")
+
+
+def require_no_nan(field: str, tensor: Tensor) -> None:
+    """Refuse NaN and name the first coordinate that holds one.
+
+    One sum decides the usual case: it is finite only if every entry is. The exact search runs
+    only when it is not (NaN, an infinity, or an overflow of large finite entries).
+    """
+    if torch.isfinite(tensor.detach().sum()):
+        return
+    holes = torch.isnan(tensor).nonzero()
+    if len(holes):
+        raise ValueError(
+            f"{field} must not contain NaN; got {len(holes)} NaN of {tensor.numel()} values,"
+            f" the first at index {tuple(holes[0].tolist())}"
+        )

@@ -1,0 +1,110 @@
+"""Is the predicted distribution honest? Coverage, PIT, CRPS, interval width and pinball skill.
+
+Axes: *s any shape (batch, step, action dim), k level. `valid` picks the coordinates that count.
+Targets and quantiles must be in the same units; coverage, PIT and skill do not depend on which.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lerobot_policy_quantile.core._checks import require_between, require_no_nan, require_shape
+from lerobot_policy_quantile.core.losses import quantile_loss
+from lerobot_policy_quantile.core.quantile_function import QuantileFunction
+
+
+def level_coverage(
+    quantiles: QuantileFunction, target: Float[Tensor, "*s"], valid: Bool[Tensor, "*s"]
+) -> Float[Tensor, " k"]:
+    """Fraction of valid targets at or below each predicted quantile; calibrated when it equals the level."""
+    knots, target = _valid_only(quantiles, target, valid)
+    return (target[:, None] <= knots.quantiles).to(knots.levels.dtype).mean(0)
+
+
+def interval_coverage(
+    quantiles: QuantileFunction, target: Float[Tensor, "*s"], valid: Bool[Tensor, "*s"], mass: float
+) -> Float[Tensor, ""]:
+    """Fraction of valid targets inside the central interval that should hold `mass` of them."""
+    require_between("mass", mass, 0.0, 1.0)
+    knots, target = _valid_only(quantiles, target, valid)
+    inside = (knots((1 - mass) / 2) <= target) & (target <= knots((1 + mass) / 2))
+    return inside.to(knots.levels.dtype).mean()
+
+
+def interval_width(quantiles: QuantileFunction, valid: Bool[Tensor, "*s"], mass: float) -> Float[Tensor, ""]:
+    """Mean width of the central interval that should hold `mass`, over valid coordinates."""
+    require_shape("valid", valid, tuple(quantiles.shape))
+    return quantiles.width(mass)[valid].mean()
+
+
+def pit(quantiles: QuantileFunction, target: Float[Tensor, "*s"], valid: Bool[Tensor, "*s"]) -> Float[Tensor, " n"]:
+    """Probability integral transform F(target) of the valid targets; uniform on [0, 1] when calibrated."""
+    knots, target = _valid_only(quantiles, target, valid)
+    return knots.cdf(target)
+
+
+def crps(quantiles: QuantileFunction, target: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """Continuous ranked probability score of the piecewise-linear law, twice its integrated pinball loss.
+
+    Exact: on a segment [s, t] of ranks the residual e(u) = target - Q(u) is linear, and
+    rho_u(e) = u e + max(-e, 0); the first term is a quadratic (Simpson's rule integrates it
+    exactly), the second the positive part of a line.
+    """
+    require_shape("target", target, tuple(quantiles.shape))
+    ends = quantiles.levels.new_tensor([0.0, 1.0])
+    ranks = torch.cat([ends[:1], quantiles.levels, ends[1:]])
+    tails = [quantiles(0.0)[..., None], quantiles(1.0)[..., None]]
+    knots = torch.cat([tails[0], quantiles.quantiles, tails[1]], dim=-1)
+    residual = target[..., None] - knots
+    start, stop = residual[..., :-1], residual[..., 1:]
+    s, t = ranks[:-1], ranks[1:]
+    linear = (s * start + (s + t) * (start + stop) + t * stop) / 6  # Simpson
+    hinge = _mean_positive_part(-start, -stop)
+    return 2 * ((linear + hinge) * (t - s)).sum(-1)
+
+
+def pinball_skill(
+    quantiles: QuantileFunction,
+    reference: QuantileFunction,
+    target: Float[Tensor, "*s"],
+    valid: Bool[Tensor, "*s"],
+) -> Float[Tensor, ""]:
+    """1 - (our pinball loss) / (the reference's): 1 is perfect, 0 no better than the reference.
+
+    The usual reference is `climatology`: the data's own marginal quantiles, whatever the observation.
+    """
+    ours, our_target = _valid_only(quantiles, target, valid)
+    theirs, their_target = _valid_only(reference, target, valid)
+    loss = quantile_loss(ours.quantiles, our_target, ours.levels).mean()
+    return 1 - loss / quantile_loss(theirs.quantiles, their_target, theirs.levels).mean()
+
+
+def climatology(
+    target: Float[Tensor, "n *s"], valid: Bool[Tensor, "n *s"], levels: Float[Tensor, " k"]
+) -> QuantileFunction:
+    """The quantiles of the valid targets over n, one set per remaining coordinate: what is known
+    without looking. A coordinate with no valid target gets zeros.
+    """
+    require_shape("valid", valid, tuple(target.shape))
+    holes = torch.where(valid, target, torch.nan)
+    quantiles = torch.nanquantile(holes, levels.to(target), dim=0).movedim(0, -1).nan_to_num(nan=0.0)
+    return QuantileFunction(levels, quantiles.expand(*target.shape, len(levels)))
+
+
+def _valid_only(
+    quantiles: QuantileFunction, target: Tensor, valid: Tensor
+) -> tuple[QuantileFunction, Float[Tensor, " n"]]:
+    require_shape("target", target, tuple(quantiles.shape))
+    require_shape("valid", valid, tuple(target.shape))
+    if not bool(valid.any()):
+        raise ValueError("valid must pick at least one coordinate; got none")
+    chosen = target[valid].to(quantiles.levels)
+    require_no_nan("target", chosen)
+    return QuantileFunction(quantiles.levels, quantiles.quantiles[valid]), chosen
+
+
+def _mean_positive_part(start: Tensor, stop: Tensor) -> Tensor:
+    """Mean over a segment of max(x, 0), where x runs linearly from start to stop."""
+    low, high = torch.minimum(start, stop), torch.maximum(start, stop)
+    crossing = high.clamp_min(0).square() / (2 * (high - low).clamp_min(torch.finfo(high.dtype).tiny))
+    return torch.where(low >= 0, (low + high) / 2, torch.where(high <= 0, torch.zeros_like(high), crossing))

@@ -1,0 +1,130 @@
+"""A decoder: rank law x coupling x temporal process x marginal x gripper rule.
+
+Axes: b batch (one episode per row), h chunk step, d action dim, k level.
+A decoder is a value: it holds settings only. Latents and generators live in the episodes.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.special import ndtri
+
+from lerobot_policy_quantile.core._checks import require_between, require_choice
+from lerobot_policy_quantile.core.decoders.rank_laws import RankLaw
+from lerobot_policy_quantile.core.episode import Episode
+from lerobot_policy_quantile.core.quantile_function import QuantileFunction
+
+Coupling = Literal["independent", "shared"]
+Marginal = Literal["quantile", "gaussian"]
+Gripper = Literal["median", "rank"]
+
+
+@dataclass(frozen=True)
+class PerStep:
+    """Fresh latents at every step of the chunk."""
+
+    def latents(self, episode: Episode, chunk_size: int, action_dim: int) -> Float[Tensor, "h d"]:
+        """The next chunk's latents, one row per step; nothing is remembered."""
+        return episode.normal(chunk_size, action_dim)
+
+
+@dataclass(frozen=True)
+class PerChunk:
+    """One latent per coordinate, held over the chunk; from chunk to chunk a Gaussian AR(rho)."""
+
+    rho: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_between("rho", self.rho, 0.0, 1.0)
+
+    def latents(self, episode: Episode, chunk_size: int, action_dim: int) -> Float[Tensor, "1 d"]:
+        """z_k = rho z_{k-1} + sqrt(1 - rho^2) eps_k with z_0 ~ N(0, 1). Paper eq. B.2.
+
+        Every coordinate draws, used or not, so that decoders given the same seed see the same noise.
+        """
+        innovation = episode.normal(action_dim)
+        if episode.latent is None:
+            episode.latent = innovation
+        else:
+            episode.latent = self.rho * episode.latent + math.sqrt(1 - self.rho**2) * innovation
+        return episode.latent[None]
+
+
+class Decoded(NamedTuple):
+    """A chunk of actions and the rank each coordinate was read at."""
+
+    actions: Float[Tensor, "b h d"]
+    ranks: Float[Tensor, "b h d"]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Turns predicted quantiles into actions, one row per episode.
+
+    coupling   "independent": each coordinate has its own latent; "shared": all follow the first
+    marginal   "quantile": the predicted quantile function; "gaussian": its Gaussian surrogate
+    gripper    "median": gripper coordinates stay at rank 0.5; "rank": they follow the law too
+    grippers   indices of the gripper coordinates; the last one unless told otherwise
+    """
+
+    law: RankLaw
+    temporal: PerStep | PerChunk = PerChunk()
+    coupling: Coupling = "independent"
+    marginal: Marginal = "quantile"
+    gripper: Gripper = "median"
+    grippers: tuple[int, ...] = (-1,)
+
+    def __post_init__(self) -> None:
+        require_choice("coupling", self.coupling, ("independent", "shared"))
+        require_choice("marginal", self.marginal, ("quantile", "gaussian"))
+        require_choice("gripper", self.gripper, ("median", "rank"))
+
+    def __str__(self) -> str:
+        """The composition, part by part: law | coupling | time | marginal | gripper."""
+        parts = [self.law, self.coupling, self.temporal, self.marginal, f"gripper at {self.gripper}"]
+        return " | ".join(map(str, parts))
+
+    def decode(self, quantiles: QuantileFunction, episodes: Sequence[Episode]) -> Decoded:
+        """Actions for the next chunk of every episode. Advances the episodes' latents, nothing else.
+
+        `quantiles` has shape (b, h, d) and is in normalised action units.
+        """
+        if len(quantiles.shape) != 3:
+            raise ValueError(f"quantiles must have axes (b, h, d, k); got {(*quantiles.shape, len(quantiles.levels))}")
+        batch, chunk_size, action_dim = quantiles.shape
+        if len(episodes) != batch:
+            raise ValueError(f"episodes must match the batch, {batch} rows; got {len(episodes)}")
+        grippers = self._gripper_indices(action_dim)
+        motion = [d for d in range(action_dim) if d not in grippers]
+
+        latent = torch.stack([self.temporal.latents(e, chunk_size, action_dim) for e in episodes])
+        latent = latent.to(quantiles.levels)
+        if self.coupling == "shared":
+            latent = latent[..., motion[:1] or [0]].expand_as(latent)
+        ranks = self.law.ranks(latent, quantiles, motion)
+        if self.gripper == "median":
+            ranks = ranks.index_fill(-1, torch.tensor(grippers, device=ranks.device, dtype=torch.long), 0.5)
+        actions = quantiles(ranks) if self.marginal == "quantile" else gaussian_surrogate(quantiles, ranks)
+        return Decoded(actions, ranks.expand_as(actions))
+
+    def _gripper_indices(self, action_dim: int) -> list[int]:
+        for index in self.grippers:
+            if not -action_dim <= index < action_dim:
+                raise ValueError(f"grippers must index the {action_dim} action dimensions; got {index}")
+        return [index % action_dim for index in self.grippers]
+
+
+def gaussian_surrogate(quantiles: QuantileFunction, ranks: Float[Tensor, "b t d"]) -> Float[Tensor, "b h d"]:
+    """m + sigma Phi^-1(u), sigma = (Q(0.9) - Q(0.1)) / (2 Phi^-1(0.9)). Paper eq. B.1.
+
+    Keeps the predicted median and 10-90 % width and replaces the shape of the law by a normal one.
+    """
+    sigma = quantiles.width(0.8) / (2 * ndtri(ranks.new_tensor(0.9)))
+    # Phi rounds to 0 or 1 beyond about five sigma; the surrogate must stay finite there.
+    tiny = torch.finfo(ranks.dtype).eps / 2
+    return quantiles(0.5) + sigma * ndtri(ranks.clamp(tiny, 1 - tiny))

@@ -1,0 +1,35 @@
+"""The random state of one episode: everything a decoder or a flow sampler remembers or draws.
+
+It is made from a seed and belongs to the episode, never to a policy, a head or a decoder: the
+same seed gives the same actions whatever else is decoded in between, and on any device.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Episode:
+    """Generator and latents of one episode.
+
+    Noise is drawn on the CPU, so that a seed means the same numbers on every machine.
+    """
+
+    def __init__(self, seed: int) -> None:
+        if not 0 <= seed < 2**63:
+            raise ValueError(f"seed must be an integer in [0, 2**63); got {seed}")
+        self.seed = seed
+        self.latent: Float[Tensor, " d"] | None = None
+        """Gaussian latents of the last decoded chunk, one per coordinate; None before the first."""
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int) -> Tensor:
+        """The next standard normal draws of this episode."""
+        return torch.randn(shape, generator=self._generator)
+
+
+def episodes_from_seeds(seeds: Sequence[int]) -> list[Episode]:
+    """One fresh episode per seed: the rows of a batch."""
+    return [Episode(seed) for seed in seeds]

@@ -1,0 +1,270 @@
+"""Action heads behind one contract: quantile (with its ablations), L1, L2 and flow matching.
+
+Axes: b batch, h chunk step, d action dim, w expert width, k level.
+A head is given an `expert`: a callable that turns action tokens and a noise time into the features
+of the h action tokens. The observation is already inside it. Direct heads call it once, with
+all-zero queries at noise time zero; flow matching calls it once per integration step.
+
+`model_dim` is the width of the action vectors the expert takes; dimensions beyond `action_dim`
+exist only as model padding and never reach a loss or a caller.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lerobot_policy_quantile.core._checks import require_choice, require_no_nan, require_shape
+from lerobot_policy_quantile.core.episode import Episode
+from lerobot_policy_quantile.core.levels import check_median_levels, quantile_levels
+from lerobot_policy_quantile.core.losses import (
+    Reduction,
+    absolute_loss,
+    clean_target,
+    keep_mask,
+    masked_mean,
+    quantile_loss,
+    squared_loss,
+)
+from lerobot_policy_quantile.core.ordered import DELTA0, mirror_gaps, ordered_quantiles, positive_gaps
+from lerobot_policy_quantile.core.quantile_function import QuantileFunction
+
+Supervise = Literal["all", "median"]
+Gaps = Literal["separate", "symmetric"]
+Anchor = Literal["shared", "detached"]
+
+
+class Expert(Protocol):
+    """The action expert, the observation already given."""
+
+    def __call__(self, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b h w"]:
+        """Features of the h action tokens. `noise_time` is 1 at pure noise and 0 at data."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a head says about the next chunk, in normalised action units.
+
+    `actions` is its default answer: the median, the point, or the flow sample. `quantiles` is
+    None for heads that predict no distribution.
+    """
+
+    actions: Float[Tensor, "b h d"]
+    quantiles: QuantileFunction | None = None
+
+
+class Head(nn.Module, ABC):
+    """The contract of all heads: a loss per element, and a prediction per episode."""
+
+    expert_calls: ClassVar[int] = 1
+
+    def __init__(self, width: int, chunk_size: int, action_dim: int, model_dim: int | None = None) -> None:
+        super().__init__()
+        self.chunk_size = chunk_size
+        self.action_dim = action_dim
+        self.model_dim = action_dim if model_dim is None else model_dim
+        if not 0 < action_dim <= self.model_dim:
+            raise ValueError(f"action_dim must lie in [1, model_dim = {self.model_dim}]; got {action_dim}")
+        self.projection = nn.Linear(width, self.model_dim)
+
+    @abstractmethod
+    def loss(
+        self, expert: Expert, target: Float[Tensor, "b h d"], *, generator: torch.Generator
+    ) -> Float[Tensor, "b h d"]:
+        """Loss per coordinate, unmasked. `generator` feeds whatever the loss draws."""
+
+    @abstractmethod
+    def predict(self, expert: Expert, episodes: Sequence[Episode]) -> Prediction:
+        """The next chunk of every episode; what it draws, it draws from the episodes."""
+
+    def _direct_features(self, expert: Expert, batch: int) -> Float[Tensor, "b h w"]:
+        """One expert pass on all-zero queries at noise time zero."""
+        weight = self.projection.weight
+        queries = torch.zeros(batch, self.chunk_size, self.model_dim, dtype=weight.dtype, device=weight.device)
+        return expert(queries, queries.new_zeros(batch))
+
+    def _check_target(self, target: Tensor) -> None:
+        require_shape("target", target, (len(target), self.chunk_size, self.action_dim))
+
+
+class QuantileHead(Head):
+    """Median and positive gaps from two linear projections of the action features: K ordered quantiles.
+
+    The paper's ablations are settings of it:
+    supervise  "all": pinball on K levels; "median": Median-Only, 0.5 |e|, gaps get no gradient
+    gaps       "separate" on the two sides; "symmetric": Symmetric Quantiles
+    anchor     "shared"; "detached": Detached Median Anchor
+    """
+
+    levels: Tensor
+
+    def __init__(
+        self,
+        width: int,
+        chunk_size: int,
+        action_dim: int,
+        model_dim: int | None = None,
+        *,
+        levels: Float[Tensor, " k"] | None = None,
+        delta0: float = DELTA0,
+        supervise: Supervise = "all",
+        gaps: Gaps = "separate",
+        anchor: Anchor = "shared",
+    ) -> None:
+        super().__init__(width, chunk_size, action_dim, model_dim)
+        levels = quantile_levels() if levels is None else levels
+        check_median_levels(levels)
+        require_choice("supervise", supervise, ("all", "median"))
+        require_choice("gaps", gaps, ("separate", "symmetric"))
+        require_choice("anchor", anchor, ("shared", "detached"))
+        if not delta0 > 0:
+            raise ValueError(f"delta0 must be positive; got {delta0}")
+        self.register_buffer("levels", levels, persistent=False)
+        self.delta0, self.supervise, self.gaps, self.anchor = delta0, supervise, gaps, anchor
+        c = len(levels) // 2
+        self.gaps_per_dim = c if gaps == "symmetric" else 2 * c
+        self.gap_projection = nn.Linear(width, self.model_dim * self.gaps_per_dim)
+        # Raw gaps start at zero: every gap is delta0 before the first update.
+        nn.init.zeros_(self.gap_projection.weight)
+        nn.init.zeros_(self.gap_projection.bias)
+
+    def loss(
+        self, expert: Expert, target: Float[Tensor, "b h d"], *, generator: torch.Generator
+    ) -> Float[Tensor, "b h d"]:
+        """Pinball loss, mean over the supervised levels."""
+        self._check_target(target)
+        features = self._direct_features(expert, len(target))
+        if self.supervise == "median":
+            median = self._median(features)
+            require_no_nan("prediction", median)
+            return quantile_loss(median[..., None], target, self.levels.new_tensor([0.5]))
+        quantiles = self.quantiles(features)
+        require_no_nan("prediction", quantiles)
+        return quantile_loss(quantiles, target, self.levels)
+
+    def predict(self, expert: Expert, episodes: Sequence[Episode]) -> Prediction:
+        """The median chunk and the quantile function of every coordinate."""
+        quantiles = self.quantiles(self._direct_features(expert, len(episodes)))
+        median = quantiles[..., len(self.levels) // 2]
+        return Prediction(median, QuantileFunction(self.levels, quantiles))
+
+    def quantiles(self, features: Float[Tensor, "b h w"]) -> Float[Tensor, "b h d k"]:
+        """Ordered quantiles of the action features."""
+        raw = self.gap_projection(features).unflatten(-1, (self.model_dim, self.gaps_per_dim))
+        raw = raw[..., : self.action_dim, :]
+        if self.gaps == "symmetric":
+            raw = mirror_gaps(raw)
+        gaps = positive_gaps(raw, delta0=self.delta0)
+        return ordered_quantiles(self._median(features), gaps, detach_anchor=self.anchor == "detached")
+
+    def _median(self, features: Float[Tensor, "b h w"]) -> Float[Tensor, "b h d"]:
+        median: Tensor = self.projection(features)[..., : self.action_dim]
+        return median
+
+
+class PointHead(Head):
+    """One value per coordinate, by |e| (L1, the conditional median) or e^2 (L2, the mean)."""
+
+    def __init__(
+        self,
+        width: int,
+        chunk_size: int,
+        action_dim: int,
+        model_dim: int | None = None,
+        *,
+        norm: Literal["l1", "l2"],
+    ) -> None:
+        super().__init__(width, chunk_size, action_dim, model_dim)
+        require_choice("norm", norm, ("l1", "l2"))
+        self.norm = norm
+
+    def loss(
+        self, expert: Expert, target: Float[Tensor, "b h d"], *, generator: torch.Generator
+    ) -> Float[Tensor, "b h d"]:
+        """|e| or e^2."""
+        self._check_target(target)
+        prediction = self._point(expert, len(target))
+        require_no_nan("prediction", prediction)
+        return (absolute_loss if self.norm == "l1" else squared_loss)(prediction, target)
+
+    def predict(self, expert: Expert, episodes: Sequence[Episode]) -> Prediction:
+        """The point chunk; every episode gets the same answer to the same observation."""
+        return Prediction(self._point(expert, len(episodes)))
+
+    def _point(self, expert: Expert, batch: int) -> Float[Tensor, "b h d"]:
+        point: Tensor = self.projection(self._direct_features(expert, batch))[..., : self.action_dim]
+        return point
+
+
+class FlowHead(Head):
+    """Flow matching: the expert's features give a velocity; ten Euler steps carry noise to an action."""
+
+    expert_calls: ClassVar[int] = 10
+
+    def loss(
+        self, expert: Expert, target: Float[Tensor, "b h d"], *, generator: torch.Generator
+    ) -> Float[Tensor, "b h d"]:
+        """Squared error of the velocity at a random point of the path from action to noise."""
+        self._check_target(target)
+        data = functional.pad(target, (0, self.model_dim - self.action_dim))
+        place = generator.device
+        noise = torch.randn(data.shape, generator=generator, device=place).to(data)
+        noise_time = sample_noise_time(torch.rand(len(data), generator=generator, device=place)).to(data)
+        noisy, velocity = flow_path(data, noise, noise_time)
+        prediction = self._velocity(expert, noisy, noise_time)[..., : self.action_dim]
+        require_no_nan("prediction", prediction)
+        return squared_loss(prediction, velocity[..., : self.action_dim])
+
+    def predict(self, expert: Expert, episodes: Sequence[Episode]) -> Prediction:
+        """One sample per episode: Euler steps from noise time 1 to 0 on the episode's own noise."""
+        weight = self.projection.weight
+        actions = torch.stack([e.normal(self.chunk_size, self.model_dim) for e in episodes]).to(weight)
+        step = 1.0 / self.expert_calls
+        for i in range(self.expert_calls):
+            noise_time = actions.new_full((len(actions),), 1.0 - i * step)
+            actions = actions - step * self._velocity(expert, actions, noise_time)
+        return Prediction(actions[..., : self.action_dim])
+
+    def _velocity(self, expert: Expert, actions: Tensor, noise_time: Tensor) -> Float[Tensor, "b h m"]:
+        velocity: Tensor = self.projection(expert(actions, noise_time))
+        return velocity
+
+
+def flow_path(
+    data: Float[Tensor, "b *s"], noise: Float[Tensor, "b *s"], noise_time: Float[Tensor, " b"]
+) -> tuple[Float[Tensor, "b *s"], Float[Tensor, "b *s"]]:
+    """Point x_t = (1 - t) a + t noise and velocity noise - a of the straight path. Paper eq. A.2.
+
+    The paper's alpha is 1 - t: noise time is 1 at noise and 0 at data, as in pi0.5.
+    """
+    t = noise_time.view(-1, *[1] * (data.ndim - 1))
+    return (1 - t) * data + t * noise, noise - data
+
+
+def sample_noise_time(uniform: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
+    """t = 0.001 + 0.999 Beta(1.5, 1), from uniforms: Beta(1.5, 1) has the CDF x^1.5."""
+    return 0.001 + 0.999 * uniform ** (1 / 1.5)
+
+
+def training_loss(
+    head: Head,
+    expert: Expert,
+    target: Float[Tensor, "b h d"],
+    valid: Bool[Tensor, "b h d"],
+    *,
+    drop_ratio: float,
+    generator: torch.Generator,
+    reduction: Reduction = "mean",
+) -> Float[Tensor, "..."]:
+    """The training objective of any head: per-element loss, label dropping, one masked reduction.
+
+    `drop_ratio=0` is the evaluation loss: all valid coordinates, nothing dropped.
+    """
+    keep = keep_mask(valid, drop_ratio, generator=generator)
+    loss = head.loss(expert, clean_target(target, valid), generator=generator)
+    return masked_mean(loss, keep, reduction=reduction)
