@@ -44,7 +44,7 @@ def quantile_loss(
     interval (zero for the median, as for |e|).
     """
     require_shape("quantiles", quantiles, (*target.shape, len(levels)))
-    loss: Tensor = _QuantileLoss.apply(quantiles, target, levels)
+    loss: Tensor = _QuantileLoss.apply(quantiles, target, levels)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -68,8 +68,7 @@ class _QuantileLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(quantiles: Tensor, target: Tensor, levels: Tensor) -> Tensor:
-        excess = quantiles.float() if quantiles.dtype.itemsize < 4 else quantiles
-        excess = excess - target[..., None]
+        excess = _excess(quantiles, target)
         weighted = excess @ levels.to(excess.dtype)
         return (excess.clamp_min_(0).sum(-1) - weighted) / len(levels)
 
@@ -79,14 +78,19 @@ class _QuantileLoss(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         quantiles, target, levels = ctx.saved_tensors
-        slope = quantiles - target[..., None]
+        slope = _excess(quantiles, target)
         # 1{a < q} - tau, with 1/2 for the indicator at a tie.
         slope.sgn_().mul_(0.5).add_(0.5 - levels.to(slope.dtype))
         slope.mul_(grad[..., None] / len(levels))
         return slope.to(quantiles.dtype), None, None
+
+
+def _excess(quantiles: Tensor, target: Tensor) -> Tensor:
+    """q - a, in float32 at least: half precision would round the levels it is weighed with."""
+    return quantiles.to(torch.promote_types(quantiles.dtype, torch.float32)) - target[..., None]
 
 
 # --- which labels count -----------------------------------------------------------------------
@@ -95,8 +99,8 @@ class _QuantileLoss(torch.autograd.Function):
 def drop_count(n_valid: Int[Tensor, "*s"], drop_ratio: float) -> Int[Tensor, "*s"]:
     """How many of N valid labels are dropped: min(ceil(r N), max(N - 1, 0)); all of them at r = 1.
 
-    Integer arithmetic on the decimal that was written: 0.1 * 210 is 21, where floating point
-    gives 21.000000000000004 and a ceiling of 22.
+    Integer arithmetic on the ratio that was meant: 0.1 * 3 of 70 labels are 21, where floating
+    point has 21.000000000000004 and a ceiling of 22.
     """
     require_between("drop_ratio", drop_ratio, 0.0, 1.0)
     if drop_ratio == 1.0:

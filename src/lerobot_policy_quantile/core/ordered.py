@@ -46,7 +46,7 @@ def ordered_quantiles(
     if gaps.shape[-1] % 2 or not gaps.shape[-1]:
         raise ValueError(f"gaps must hold c left and c right gaps, an even number; got {gaps.shape[-1]}")
     require_shape("gaps", gaps, (*median.shape, gaps.shape[-1]))
-    quantiles: Tensor = _Accumulate.apply(median, gaps, detach_anchor)
+    quantiles: Tensor = _Accumulate.apply(median, gaps, detach_anchor)  # type: ignore[no-untyped-call]
     return quantiles
 
 
@@ -72,7 +72,7 @@ class _Accumulate(torch.autograd.Function):
         ctx.detach_anchor = inputs[2]  # type: ignore[attr-defined]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         k = grad.shape[-1]
         c = k // 2

@@ -47,7 +47,7 @@ class QuantileFunction:
     def __call__(self, rank: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Q(rank), by linear interpolation between knots and linear extrapolation outside them."""
         rank = torch.as_tensor(rank, dtype=self.levels.dtype, device=self.levels.device)
-        shape = torch.broadcast_shapes(rank.shape, self.shape)
+        shape = self._common_shape(rank)
         # The segment search runs on the rank as given: one shared rank costs one search.
         left = torch.searchsorted(self.levels, rank.contiguous(), right=True) - 1
         left = left.clamp(0, len(self.levels) - 2)
@@ -59,7 +59,7 @@ class QuantileFunction:
     def cdf(self, value: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """The inverse: the largest rank in [0, 1] with Q(rank) <= value (0 when there is none)."""
         value = torch.as_tensor(value, dtype=self.levels.dtype, device=self.levels.device)
-        shape = torch.broadcast_shapes(value.shape, self.shape)
+        shape = self._common_shape(value)
         value = value.expand(shape)
         knots = self.quantiles.expand(*shape, len(self.levels))
         left = torch.searchsorted(knots.contiguous(), value[..., None].contiguous(), right=True)[..., 0]
@@ -77,6 +77,10 @@ class QuantileFunction:
         """Width of the central interval that holds `mass`: Q((1 + mass) / 2) - Q((1 - mass) / 2)."""
         require_between("mass", mass, 0.0, 1.0)
         return self((1 + mass) / 2) - self((1 - mass) / 2)
+
+    def _common_shape(self, x: Tensor) -> torch.Size:
+        shape: torch.Size = torch.broadcast_shapes(x.shape, self.shape)  # type: ignore[no-untyped-call]
+        return shape
 
     def _knot(self, index: Tensor) -> Tensor:
         knots = self.quantiles.expand(*index.shape, len(self.levels))

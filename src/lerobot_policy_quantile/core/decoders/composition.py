@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.special import ndtri
 
 from lerobot_policy_quantile.core._checks import require_between, require_choice
+from lerobot_policy_quantile.core._normal import phi_inverse
 from lerobot_policy_quantile.core.decoders.rank_laws import RankLaw
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
@@ -124,7 +124,7 @@ def gaussian_surrogate(quantiles: QuantileFunction, ranks: Float[Tensor, "b t d"
 
     Keeps the predicted median and 10-90 % width and replaces the shape of the law by a normal one.
     """
-    sigma = quantiles.width(0.8) / (2 * ndtri(ranks.new_tensor(0.9)))
+    sigma = quantiles.width(0.8) / (2 * phi_inverse(ranks.new_tensor(0.9)))
     # Phi rounds to 0 or 1 beyond about five sigma; the surrogate must stay finite there.
     tiny = torch.finfo(ranks.dtype).eps / 2
-    return quantiles(0.5) + sigma * ndtri(ranks.clamp(tiny, 1 - tiny))
+    return quantiles(0.5) + sigma * phi_inverse(ranks.clamp(tiny, 1 - tiny))

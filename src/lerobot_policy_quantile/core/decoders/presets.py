@@ -88,7 +88,7 @@ class Preset:
     def text(self, **parameters: float) -> str:
         """The canonical text of this preset with these parameters, as `parse_decoder` reads it."""
         values = self.defaults | parameters
-        inside = ", ".join(f"{name}={value:g}" for name, value in values.items())
+        inside = ", ".join(f"{name}={repr(float(value)).removesuffix('.0')}" for name, value in values.items())
         return f"{self.name}({inside})" if inside else self.name
 
 

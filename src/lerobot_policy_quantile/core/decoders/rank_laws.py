@@ -13,9 +13,9 @@ from typing import Literal, override
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.special import ndtr
 
 from lerobot_policy_quantile.core._checks import require_between, require_choice
+from lerobot_policy_quantile.core._normal import phi
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 
 Scored = Literal["motion", "all"]
@@ -67,7 +67,7 @@ class Window(RankLaw):
     def ranks(
         self, latent: Float[Tensor, "b t d"], quantiles: QuantileFunction, motion: list[int]
     ) -> Float[Tensor, "b t d"]:
-        return self.l + (1 - 2 * self.l) * ndtr(self.temperature * latent)
+        return self.l + (1 - 2 * self.l) * phi(self.temperature * latent)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class DensityWeighted(RankLaw):
     ) -> Float[Tensor, "b t d"]:
         score = density_score(quantiles, motion if self.scored == "motion" else None)
         edges, probability = interval_probabilities(score, quantiles.levels, self.exponent)
-        return invert_interval_cdf(ndtr(latent), edges, probability)
+        return invert_interval_cdf(phi(latent), edges, probability)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.special import ndtr, ndtri
+
+from lerobot_policy_quantile.core._normal import phi, phi_inverse
 
 Map = Callable[[Tensor], Tensor]
 
@@ -32,7 +33,7 @@ def _gaussian_density(x: Tensor) -> Tensor:
     return torch.exp(-x.square() / 2) / math.sqrt(2 * math.pi)
 
 
-NORMAL = Law("normal", ndtr, ndtri, _gaussian_density)
+NORMAL = Law("normal", phi, phi_inverse, _gaussian_density)
 LOGISTIC = Law("logistic", torch.sigmoid, torch.logit, lambda x: torch.sigmoid(x) * torch.sigmoid(-x))
 UNIFORM = Law(
     "uniform",
@@ -54,14 +55,14 @@ CAUCHY = Law(
 )
 SKEWED = Law(
     "skewed (log-normal)",
-    lambda x: torch.where(x > 0, ndtr(torch.log(x.clamp_min(1e-300))), torch.zeros_like(x)),
-    lambda u: torch.exp(ndtri(u)),
+    lambda x: torch.where(x > 0, phi(torch.log(x.clamp_min(1e-300))), torch.zeros_like(x)),
+    lambda u: torch.exp(phi_inverse(u)),
     lambda x: _gaussian_density(torch.log(x)) / x,
 )
 
 
 def _bimodal_cdf(x: Tensor) -> Tensor:
-    return (ndtr((x + 1) / 0.2) + ndtr((x - 1) / 0.2)) / 2
+    return (phi((x + 1) / 0.2) + phi((x - 1) / 0.2)) / 2
 
 
 def _bisect(u: Tensor) -> Tensor:
@@ -78,11 +79,11 @@ BIMODAL = Law("bimodal", _bimodal_cdf, _bisect)
 ATOM_MASS = 0.4
 ATOM = Law(
     "normal with an atom",
-    lambda x: (1 - ATOM_MASS) * ndtr(x) + ATOM_MASS * (x >= 0),
+    lambda x: (1 - ATOM_MASS) * phi(x) + ATOM_MASS * (x >= 0),
     lambda u: torch.where(
         u < 0.5,
-        ndtri((u / (1 - ATOM_MASS)).clamp_max(0.5)),
-        ndtri(((u - ATOM_MASS) / (1 - ATOM_MASS)).clamp_min(0.5)),
+        phi_inverse((u / (1 - ATOM_MASS)).clamp_max(0.5)),
+        phi_inverse(((u - ATOM_MASS) / (1 - ATOM_MASS)).clamp_min(0.5)),
     ),
     atoms=(0.0,),
 )
@@ -110,7 +111,7 @@ class StepLaw:
 
     def mean(self, values: Float[Tensor, "n *s"]) -> Float[Tensor, "*s"]:
         """Expectation of a quantity given at every atom."""
-        return torch.tensordot(self.probabilities, values, dims=1)
+        return torch.einsum("n,n...->...", self.probabilities, values)
 
 
 def random_step_law(n: int, *, generator: torch.Generator) -> StepLaw:

@@ -10,8 +10,8 @@ from itertools import pairwise
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.special import ndtr
 
+from lerobot_policy_quantile.core._normal import phi
 from lerobot_policy_quantile.core.losses import pinball
 from lerobot_policy_quantile.core.theory.laws import Law, StepLaw
 
@@ -33,7 +33,7 @@ def integrate_ranks(f: Callable[[Tensor], Tensor], *, n: int = 100_001) -> float
     """Integral over u in (0, 1), as one over x with u = Phi(x): both tails are resolved."""
     x = torch.linspace(-8.0, 8.0, n, dtype=torch.float64)
     density = torch.exp(-x.square() / 2) / (2 * torch.pi) ** 0.5
-    return float(torch.trapezoid(f(ndtr(x)) * density, x))
+    return float(torch.trapezoid(f(phi(x)) * density, x))
 
 
 def shared_objective(

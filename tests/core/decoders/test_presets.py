@@ -1,0 +1,84 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lerobot_policy_quantile.core.decoders import (
+    PRESETS,
+    Decoder,
+    DensestInterval,
+    DensityWeighted,
+    Fixed,
+    PerChunk,
+    PerStep,
+    Window,
+    canonical_text,
+    parse_decoder,
+)
+
+PAPER = {
+    # M27: windowed ranks, T = 0.35, held over a chunk or per step, AR between chunks
+    "window(l=0.1, rho=0.7)": Decoder(Window(0.1, 0.35), PerChunk(0.7)),
+    "window(l=0.4)": Decoder(Window(0.4, 0.35), PerChunk(0.0)),
+    "per_step(l=0.3)": Decoder(Window(0.3, 0.35), PerStep()),
+    # M28: Gaussian surrogate
+    "gaussian(l=0.2)": Decoder(Window(0.2, 0.35), PerChunk(0.0), marginal="gaussian"),
+    # M29: the two-demonstration study
+    "native": Decoder(Window(0.1, 0.35), PerChunk(0.9)),
+    "independent": Decoder(Window(0.0, 1.0), PerChunk(0.9)),
+    "shared": Decoder(Window(0.0, 1.0), PerChunk(0.9), coupling="shared"),
+    "shared(l=0.2,rho=0.9)": Decoder(Window(0.2, 1.0), PerChunk(0.9), coupling="shared"),
+    "median": Decoder(Fixed(0.5)),
+    # M30, M31: density weighting and its variants
+    "density": Decoder(DensityWeighted(2.0, "motion"), PerChunk(0.9), coupling="shared"),
+    "density_all": Decoder(DensityWeighted(1.0, "all"), PerChunk(0.9), coupling="shared", gripper="rank"),
+    "densest": Decoder(DensestInterval("all"), coupling="shared", gripper="rank"),
+}
+
+
+@pytest.mark.parametrize("text", PAPER)
+def test_presets_are_the_papers_decoders(text):
+    assert parse_decoder(text) == PAPER[text]
+
+
+def test_every_preset_is_checked_against_the_paper_and_described():
+    assert {text.split("(")[0] for text in PAPER} == set(PRESETS)
+    for preset in PRESETS.values():
+        assert preset.summary.endswith(".")
+        assert preset.item.startswith("M")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_printed_presets_parse_back_to_themselves(name):
+    text = PRESETS[name].text()
+    assert canonical_text(name) == canonical_text(text) == text
+    assert parse_decoder(text) == parse_decoder(name)
+
+
+@given(l=st.floats(0, 0.49), rho=st.floats(0, 1))
+def test_canonical_text_round_trips_any_value(l, rho):
+    text = canonical_text(f" shared ( l = {l!r} , rho={rho!r} ) ")
+    assert canonical_text(text) == text
+    assert parse_decoder(text) == parse_decoder(f"shared(l={l!r},rho={rho!r})")
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("shraed", "decoder must be one of median, window.*got 'shraed'; did you mean 'shared'"),
+        ("densty(rho=0.5)", "got 'densty'; did you mean 'density'"),
+        ("shared(roh=0.9)", "decoder shared takes the parameters l, rho; got 'roh'; did you mean 'rho'"),
+        ("median(l=0.1)", "decoder median takes the parameters none; got 'l'"),
+        ("shared(l=0.5)", r"l must lie in \[0.0, 0.5\); got 0.5"),
+        ("shared(rho=2)", r"rho must lie in \[0.0, 1.0\]; got 2"),
+        ("shared(l=low)", "decoder shared: l must be a number, as in l=0.2; got 'l=low'"),
+        ("shared(l)", "l must be a number"),
+        ("shared(l=0.1, l=0.2)", "takes each parameter once; got 'l' twice"),
+        ("shared(l=0.1", r"decoder must read like 'median' or 'shared\(l=0.2, rho=0.9\)'"),
+        ("", "decoder must read like"),
+        ("__import__('os')", "decoder must"),
+    ],
+)
+def test_a_wrong_text_says_what_is_wrong_and_what_is_near(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_decoder(text)
