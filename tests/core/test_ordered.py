@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from lerobot_policy_quantile.core.ordered import mirror_gaps, ordered_quantiles, positive_gaps
+from lerobot_policy_quantile.core.ordered import mirror_gaps, ordered_quantiles, positive_gaps, running_sum_
 
 LARGEST_BFLOAT16 = float(torch.finfo(torch.bfloat16).max)
 finite = st.floats(-LARGEST_BFLOAT16, LARGEST_BFLOAT16, width=32)
@@ -28,6 +28,16 @@ def test_symmetric_quantiles_have_equal_gaps_on_both_sides():
     gaps = positive_gaps(mirror_gaps(torch.randn(3, 5)))
     quantiles = ordered_quantiles(torch.zeros(3), gaps)
     assert torch.equal(quantiles, -quantiles.flip(-1))
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+@given(gaps=st.lists(st.floats(0, 1e6, width=32), min_size=10, max_size=10))
+def test_running_sums_never_step_back(sequential, gaps):
+    """Both ways of forming them, for gaps of very different size."""
+    gaps = torch.tensor([gaps])
+    sums = running_sum_(gaps.clone(), sequential=sequential)
+    assert (sums.diff() >= 0).all()
+    torch.testing.assert_close(sums, gaps.double().cumsum(-1).float())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -14,9 +14,9 @@ from lerobot_policy_quantile.core._normal import phi
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.heads import FlowHead, Head, PointHead, QuantileHead, training_loss
 
-LAWS = ["normal", "skewed", "two-mode"]
+LEVEL_ERROR = {"normal": 0.03, "skewed": 0.03, "two-mode": 0.06}  # the gap between modes is harder to place
+LAWS = list(LEVEL_ERROR)
 PLACES = torch.tensor([-0.8, -0.3, 0.0, 0.4, 0.9])
-LEVEL_ERROR = 0.04
 MEAN_ERROR = 0.06
 
 
@@ -70,7 +70,7 @@ def fitted(name: str) -> tuple[Head, Network]:
         "flow": lambda: FlowHead(64, 1, 3),
     }
     head, network = heads[name](), Network()
-    steps = 4000 if name == "flow" else 2500
+    steps = {"quantile": 2000, "flow": 2500}.get(name, 1200)
     optimiser = torch.optim.Adam([*head.parameters(), *network.parameters()], lr=5e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps, eta_min=2e-5)
     g = torch.Generator().manual_seed(1)
@@ -96,12 +96,13 @@ def level_errors(name: str) -> Tensor:
 
 @pytest.mark.parametrize("law", range(3), ids=LAWS)
 def test_the_quantile_head_recovers_every_level(law):
-    assert level_errors("quantile")[:, law].max() < LEVEL_ERROR
+    assert level_errors("quantile")[:, law].max() < LEVEL_ERROR[LAWS[law]]
 
 
-def test_symmetric_gaps_cannot_hold_a_skewed_law():
+@pytest.mark.parametrize("law", [1, 2], ids=LAWS[1:])
+def test_symmetric_gaps_cannot_hold_an_asymmetric_law(law):
     """The twin that shows the recovery test can fail: the ablation misses where it must."""
-    assert level_errors("symmetric")[:, 1].max() > 2 * LEVEL_ERROR
+    assert level_errors("symmetric")[:, law].max() > 2 * LEVEL_ERROR[LAWS[law]]
 
 
 def test_the_flow_head_recovers_the_mean_on_the_same_data():
@@ -122,4 +123,4 @@ def test_l2_recovers_the_mean_and_lands_between_the_modes():
 def test_l1_recovers_the_median():
     head, network = fitted("l1")
     actions = head.predict(network.given(PLACES), episodes_from_seeds(range(5))).actions[:, 0]
-    assert (cdf(actions, PLACES) - 0.5).abs().max() < LEVEL_ERROR
+    assert (cdf(actions, PLACES) - 0.5).abs().max() < LEVEL_ERROR["normal"]

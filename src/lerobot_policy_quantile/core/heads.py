@@ -12,7 +12,7 @@ exist only as model padding and never reach a loss or a caller.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -39,6 +39,7 @@ Gaps = Literal["separate", "symmetric"]
 Anchor = Literal["shared", "detached"]
 
 
+@runtime_checkable
 class Expert(Protocol):
     """The action expert, the observation already given."""
 

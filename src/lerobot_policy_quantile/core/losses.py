@@ -63,14 +63,14 @@ def squared_loss(prediction: Float[Tensor, "*s"], target: Float[Tensor, "*s"]) -
 class _QuantileLoss(torch.autograd.Function):
     """`pinball(...).mean(-1)` with one temporary the size of the quantiles instead of five.
 
-    With x = q - a = -e: rho_tau(e) = max(x, 0) - tau x, whose derivative in q is 1{a < q} - tau.
+    With x = q - a = -e: rho_tau(e) = |x| / 2 + (1/2 - tau) x, derivative in q sign(x) / 2 + 1/2 - tau.
     """
 
     @staticmethod
     def forward(quantiles: Tensor, target: Tensor, levels: Tensor) -> Tensor:
-        excess = _excess(quantiles, target)
-        weighted = excess @ levels.to(excess.dtype)
-        return (excess.clamp_min_(0).sum(-1) - weighted) / len(levels)
+        x = _excess(quantiles, target)
+        tilt = x @ (0.5 - levels.to(x.dtype))
+        return (x.abs_().sum(-1) / 2 + tilt) / len(levels)
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -81,10 +81,8 @@ class _QuantileLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         quantiles, target, levels = ctx.saved_tensors
-        slope = _excess(quantiles, target)
-        # 1{a < q} - tau, with 1/2 for the indicator at a tie.
-        slope.sgn_().mul_(0.5).add_(0.5 - levels.to(slope.dtype))
-        slope.mul_(grad[..., None] / len(levels))
+        slope = _excess(quantiles, target).sgn_()
+        slope.add_(1 - 2 * levels.to(slope.dtype)).mul_(grad[..., None] / (2 * len(levels)))
         return slope.to(quantiles.dtype), None, None
 
 

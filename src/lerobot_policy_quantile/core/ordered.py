@@ -38,7 +38,7 @@ def ordered_quantiles(
     """q_c = m, q_{c-j} = m - sum of j left gaps, q_{c+j} = m + sum of j right gaps. Paper eq. 5.
 
     Non-decreasing along the last axis for any finite median and any gaps >= 0, in float32 and in
-    half precision: each quantile is its inner neighbour plus one gap, and rounding is monotone.
+    half precision: the sums grow gap by gap (`running_sum_`) and rounding is monotone.
 
     `detach_anchor` is the paper's Detached Median Anchor: the median enters the non-central
     quantiles as a constant, and the gradient with respect to it is multiplied by K.
@@ -51,7 +51,7 @@ def ordered_quantiles(
 
 
 class _Accumulate(torch.autograd.Function):
-    """The linear map (median, gaps) -> quantiles and its transpose, one tensor of memory each."""
+    """The linear map (median, gaps) -> quantiles and its transpose, one result in memory each."""
 
     @staticmethod
     def forward(median: Tensor, gaps: Tensor, detach_anchor: bool) -> Tensor:
@@ -61,9 +61,10 @@ class _Accumulate(torch.autograd.Function):
         wide = torch.promote_types(median.dtype, torch.float32)
         quantiles = torch.empty(*median.shape, 2 * c + 1, dtype=wide, device=median.device)
         quantiles[..., c] = median
-        for j in range(c):
-            torch.sub(quantiles[..., c - j], gaps[..., c - 1 - j], out=quantiles[..., c - j - 1])
-            torch.add(quantiles[..., c + j], gaps[..., c + j], out=quantiles[..., c + j + 1])
+        left, middle, right = quantiles[..., :c], quantiles[..., c, None], quantiles[..., c + 1 :]
+        running_sum_(right.copy_(gaps[..., c:])).add_(middle)
+        running_sum_(left.copy_(gaps[..., :c].flip(-1)))
+        torch.sub(middle, left.flip(-1), out=left)
         return quantiles.to(median.dtype)
 
     @staticmethod
@@ -76,12 +77,27 @@ class _Accumulate(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         k = grad.shape[-1]
         c = k // 2
-        # A gap moves every quantile outside of it: sum the gradient from the outermost inwards.
+        # A gap moves every quantile outside of it, so it gets the sum of their gradients.
         grad_gaps = torch.empty(*grad.shape[:-1], 2 * c, dtype=grad.dtype, device=grad.device)
-        torch.neg(grad[..., 0], out=grad_gaps[..., 0])
-        grad_gaps[..., -1] = grad[..., -1]
-        for j in range(1, c):
-            torch.sub(grad_gaps[..., j - 1], grad[..., j], out=grad_gaps[..., j])
-            torch.add(grad_gaps[..., -j], grad[..., -1 - j], out=grad_gaps[..., -1 - j])
+        left, right, grad_right = grad_gaps[..., :c], grad_gaps[..., c:], grad[..., c + 1 :]
+        torch.cumsum(grad[..., :c], dim=-1, out=left).neg_()
+        torch.cumsum(grad_right, dim=-1, out=right)
+        right.neg_().add_(grad_right).add_(grad_right.sum(-1, keepdim=True))
         grad_median = grad[..., c] * k if ctx.detach_anchor else grad.sum(-1)
         return grad_median, grad_gaps, None
+
+
+def running_sum_(gaps: Float[Tensor, "*b c"], *, sequential: bool | None = None) -> Float[Tensor, "*b c"]:
+    """Replaces the gaps by the sums of the first 1, 2, ..., c of them, non-decreasing even after rounding.
+
+    That needs each sum to be the one before plus a gap. `torch.cumsum` works so on a CPU; on other
+    devices its parallel scan adds in another order for every entry and may step back by one unit
+    in the last place, so there the sums are formed one by one (`sequential`; None decides by device).
+    """
+    if sequential is None:
+        sequential = gaps.device.type != "cpu"
+    if not sequential:
+        return gaps.cumsum_(-1)
+    for j in range(1, gaps.shape[-1]):
+        gaps[..., j] += gaps[..., j - 1]
+    return gaps

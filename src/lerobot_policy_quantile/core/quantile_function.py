@@ -1,6 +1,6 @@
 """The predicted quantile function: piecewise linear between its knots, linear beyond them.
 
-Axes: *s any leading shape (batch, step, action dim), k level, n sample.
+Axes: *s any leading shape (batch, step, action dim), k level, j interval between levels, n sample.
 """
 
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class QuantileFunction:
         weight = torch.where(high > low, (value - low) / (high - low), torch.where(value < low, -torch.inf, torch.inf))
         return (self.levels[left] + weight * self.levels.diff()[left]).clamp(0, 1)
 
-    def interval_densities(self) -> Float[Tensor, "*s k-1"]:
+    def interval_densities(self) -> Float[Tensor, "*s j"]:
         """Density delta tau / max(delta Q, 1e-6) of each learned interval: the summand of eq. B.4."""
         return self.levels.diff() / self.quantiles.diff(dim=-1).clamp_min(SMALLEST_GAP)
 

@@ -1,0 +1,37 @@
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+
+.PHONY: help test check verify bench format lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: .venv/.ready ## install what is missing and prove everything (about five minutes)
+	@$(PY) scripts/check_gl.py
+	@$(PY) -m pytest
+
+check: .venv/.ready ## lint, format, types, import boundaries
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+
+verify: .venv/.ready ## print the theory's claims beside what was measured
+	@.venv/bin/qhead verify
+
+bench: .venv/.ready ## measure speed and memory against plain PyTorch; writes runs/bench/
+	@$(PY) benchmarks/core_speed.py
+
+format: .venv/.ready ## fix what lint and format can fix
+	@.venv/bin/ruff check --fix .
+	@.venv/bin/ruff format .
+
+lock: .venv/.ready ## resolve the newest allowed versions into requirements.lock
+	@.venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.12 --no-header --group dev \
+		pyproject.toml --output-file requirements.lock
+
+clean: ## remove the environment and what runs left behind
+	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+.venv/.ready: requirements.lock pyproject.toml scripts/bootstrap
+	@scripts/bootstrap
