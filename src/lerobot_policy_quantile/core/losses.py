@@ -55,7 +55,7 @@ def absolute_loss(prediction: Float[Tensor, "*s"], target: Float[Tensor, "*s"]) 
 
 
 def squared_loss(prediction: Float[Tensor, "*s"], target: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """e^2, the L2 baseline and the flow-matching loss on velocities."""
+    """e^2, the L2 baseline (its mean is the paper's squared regression) and the loss on velocities. Paper eq. A.1."""
     require_shape("prediction", prediction, tuple(target.shape))
     return (target - prediction).square()
 

@@ -67,7 +67,7 @@ def _bimodal_cdf(x: Tensor) -> Tensor:
 
 def _bisect(u: Tensor) -> Tensor:
     low, high = torch.full_like(u, -4.0), torch.full_like(u, 4.0)
-    for _ in range(60):
+    for _ in range(45):
         middle = (low + high) / 2
         below = _bimodal_cdf(middle) < u
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
