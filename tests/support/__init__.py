@@ -1,0 +1,1 @@
+"""What several test files need: a small dataset, a toy environment, and the real command lines."""
