@@ -8,11 +8,11 @@ same modules are built without memory for their parameters, and then given it on
 from typing import Any, Literal, Self
 
 import torch
-from accelerate import init_empty_weights
+from accelerate import init_empty_weights  # type: ignore[import-untyped]
 from lerobot.policies.pi05.modeling_pi05 import PaliGemmaWithExpertModel
 from lerobot.policies.pi_gemma import PaliGemmaModelWithPiGemma, PiGemmaModel, PiGemmaRMSNorm
 from torch import Tensor, nn
-from transformers import GemmaConfig, PaliGemmaConfig, SiglipVisionConfig
+from transformers import GemmaConfig, PaliGemmaConfig
 
 from lerobot_policy_quantile.backbone.variants import Variant
 from lerobot_policy_quantile.core._checks import require_choice
@@ -37,8 +37,9 @@ class Towers(PaliGemmaWithExpertModel):  # type: ignore[misc]
             self.paligemma = _Headless(PaliGemmaModelWithPiGemma(paligemma_config(variant)))
             self.gemma_expert = _Headless(PiGemmaModel(expert_config(variant)))
         self.gemma_expert.model.embed_tokens = None  # the expert reads no text
-        _name_layers(self.paligemma.model.language_model, VLM_LAYER)
-        _name_layers(self.gemma_expert.model, EXPERT_LAYER)
+        for tower, layer_name in ((self.language_model, VLM_LAYER), (self.expert, EXPERT_LAYER)):
+            tower.config._attn_implementation = "eager"  # as LeRobot's pi05 computes it
+            _name_layers(tower, layer_name)
         materialise(self)
         self.to_bfloat16_for_selected_params(precision)
 
@@ -61,6 +62,8 @@ class Towers(PaliGemmaWithExpertModel):  # type: ignore[misc]
 class _Headless(nn.Module):
     """Keeps LeRobot's parameter names: the model of a language-model class that has no head."""
 
+    model: Any
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
@@ -68,49 +71,46 @@ class _Headless(nn.Module):
 
 def paligemma_config(variant: Variant) -> PaliGemmaConfig:
     """The VLM's sizes in the words of transformers; everything else as in LeRobot's pi05."""
-    vision = SiglipVisionConfig(
-        image_size=variant.image_size,
-        patch_size=variant.patch_size,
-        hidden_size=variant.vision_width,
-        intermediate_size=variant.vision_mlp,
-        num_hidden_layers=variant.vision_depth,
-        num_attention_heads=variant.vision_heads,
-        projector_hidden_act="gelu_fast",
-        vision_use_head=False,
-    )
-    return PaliGemmaConfig(
-        vision_config=vision,
-        text_config=_gemma_config(variant, variant.vlm_width, variant.vlm_mlp, variant.vocab_size),
-        projection_dim=variant.vlm_width,
-        hidden_size=variant.vlm_width,
-        vocab_size=variant.vocab_size,
-        image_token_index=variant.vocab_size,  # images enter as embeddings, never as a token
-    )
+    vision = {
+        "image_size": variant.image_size,
+        "patch_size": variant.patch_size,
+        "hidden_size": variant.vision_width,
+        "intermediate_size": variant.vision_mlp,
+        "num_hidden_layers": variant.vision_depth,
+        "num_attention_heads": variant.vision_heads,
+        "projector_hidden_act": "gelu_fast",
+        "vision_use_head": False,
+    }
+    sizes = {
+        "vision_config": vision,
+        "text_config": _gemma_sizes(variant, variant.vlm_width, variant.vlm_mlp),
+        "projection_dim": variant.vlm_width,
+        "hidden_size": variant.vlm_width,
+        "vocab_size": variant.vocab_size,
+        "image_token_index": variant.vocab_size,  # images enter as embeddings, never as a token
+    }
+    return PaliGemmaConfig.from_dict(sizes)
 
 
 def expert_config(variant: Variant) -> GemmaConfig:
     """The expert's sizes in the words of transformers, with the adaptive norm switched on."""
-    config = _gemma_config(variant, variant.expert_width, variant.expert_mlp, variant.vocab_size)
-    config.use_adarms = True
-    config.adarms_cond_dim = variant.expert_width
-    return config
+    adaptive = {"use_adarms": True, "adarms_cond_dim": variant.expert_width}
+    return GemmaConfig.from_dict(_gemma_sizes(variant, variant.expert_width, variant.expert_mlp) | adaptive)
 
 
-def _gemma_config(variant: Variant, width: int, mlp: int, vocab_size: int) -> GemmaConfig:
-    config = GemmaConfig(
-        hidden_size=width,
-        intermediate_size=mlp,
-        num_hidden_layers=variant.depth,
-        num_attention_heads=variant.heads,
-        num_key_value_heads=variant.kv_heads,
-        head_dim=variant.head_dim,
-        vocab_size=vocab_size,
-        hidden_activation="gelu_pytorch_tanh",
-        attn_implementation="eager",
-    )
-    config.use_adarms = False
-    config.adarms_cond_dim = None
-    return config
+def _gemma_sizes(variant: Variant, width: int, mlp: int) -> dict[str, Any]:
+    return {
+        "hidden_size": width,
+        "intermediate_size": mlp,
+        "num_hidden_layers": variant.depth,
+        "num_attention_heads": variant.heads,
+        "num_key_value_heads": variant.kv_heads,
+        "head_dim": variant.head_dim,
+        "vocab_size": variant.vocab_size,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "use_adarms": False,
+        "adarms_cond_dim": None,
+    }
 
 
 def _name_layers(tower: nn.Module, name: str) -> None:

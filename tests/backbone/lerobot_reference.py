@@ -1,0 +1,121 @@
+"""LeRobot's own pi05 at the sizes of a variant, and random observations: what our backbone is compared with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import torch
+from lerobot.configs import FeatureType, PolicyFeature
+from lerobot.policies.pi05 import modeling_pi05
+from lerobot.policies.pi05.configuration_pi05 import PI05Config
+from lerobot.policies.pi_gemma import PaliGemmaForConditionalGenerationWithPiGemma, PiGemmaForCausalLM
+from torch import Tensor, nn
+
+from lerobot_policy_quantile.backbone import Backbone, Prefix, Variant
+from lerobot_policy_quantile.backbone.towers import expert_config, paligemma_config
+from lerobot_policy_quantile.core.heads import Head
+
+MODEL_DIM, CHUNK = 32, 10
+
+
+def lerobot_model(variant: Variant) -> modeling_pi05.PI05Pytorch:
+    with _shrunk(variant):
+        return randomise(modeling_pi05.PI05Pytorch(_config(variant)))
+
+
+def lerobot_policy(variant: Variant) -> modeling_pi05.PI05Policy:
+    with _shrunk(variant):
+        policy = modeling_pi05.PI05Policy(_config(variant))
+    randomise(policy.model)
+    return policy
+
+
+def lerobot_checkpoint(variant: Variant, folder: Path) -> modeling_pi05.PI05Policy:
+    policy = lerobot_policy(variant)
+    policy.save_pretrained(folder)
+    return policy
+
+
+def share_weights(reference: modeling_pi05.PI05Pytorch, backbone: Backbone, head: Head) -> None:
+    """By LeRobot's names alone, so that it does not lean on the loader under test."""
+    weights = {name: w for name, w in reference.state_dict().items() if "lm_head" not in name}
+    head.projection.load_state_dict({n: weights.pop(f"action_out_proj.{n}") for n in ("weight", "bias")})
+    result = backbone.load_state_dict(weights, strict=False)
+    assert not result.unexpected_keys
+    assert set(result.missing_keys) <= {"prompts", "query_projection.weight", "query_projection.bias"}
+
+
+def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Weights at which every part matters: LeRobot starts with norms that ignore the noise time."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if weight.ndim < 2 or "dense" in name:
+                weight.normal_(std=0.3, generator=generator)
+            elif "lm_head" not in name:
+                weight.normal_(std=weight[0].numel() ** -0.5, generator=generator)
+    return module
+
+
+def observation(
+    variant: Variant, batch: int = 3, text: int = 12, seed: int = 0
+) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+    """Two cameras, the second absent in sample 1; texts of different lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    size = variant.image_size
+    images = [torch.rand(batch, 3, size, size, generator=generator) * 2 - 1 for _ in range(2)]
+    image_valid = [torch.ones(batch, dtype=torch.bool), torch.arange(batch) != 1]
+    tokens = torch.randint(0, variant.vocab_size, (batch, text), generator=generator)
+    token_valid = torch.arange(text) < torch.tensor([text - 2 * i for i in range(batch)])[:, None]
+    return images, image_valid, tokens, token_valid
+
+
+def detached(prefix: Prefix) -> list[Tensor]:
+    """Every tensor of a prefix, for comparisons."""
+    return [tensor.detach().clone() for layer in prefix.layers for tensor in layer] + [prefix.pooled.detach().clone()]
+
+
+class _TinyTowers(modeling_pi05.PaliGemmaWithExpertModel):
+    """LeRobot's two towers at the sizes of a variant; all methods are LeRobot's."""
+
+    variant: Variant
+
+    def __init__(self, *_: object, **__: object) -> None:
+        nn.Module.__init__(self)
+        self.freeze_vision_encoder = self.train_expert_only = False
+        self.paligemma = PaliGemmaForConditionalGenerationWithPiGemma(config=paligemma_config(self.variant))
+        self.gemma_expert = PiGemmaForCausalLM(config=expert_config(self.variant))
+        self.gemma_expert.model.embed_tokens = None
+
+
+@contextmanager
+def _shrunk(variant: Variant) -> Iterator[None]:
+    towers = type("Towers", (_TinyTowers,), {"variant": variant})
+    sizes = {
+        "gemma_2b": _gemma(variant, variant.vlm_width, variant.vlm_mlp),
+        "gemma_300m": _gemma(variant, variant.expert_width, variant.expert_mlp),
+    }
+    with (
+        mock.patch.object(modeling_pi05, "PaliGemmaWithExpertModel", towers),
+        mock.patch.object(modeling_pi05, "get_gemma_config", sizes.__getitem__),
+    ):
+        yield
+
+
+def _gemma(variant: Variant, width: int, mlp: int) -> modeling_pi05.GemmaConfig:
+    return modeling_pi05.GemmaConfig(width, variant.depth, mlp, variant.heads, variant.kv_heads, variant.head_dim)
+
+
+def _config(variant: Variant) -> PI05Config:
+    size = variant.image_size
+    return PI05Config(
+        chunk_size=CHUNK,
+        n_action_steps=CHUNK,
+        max_action_dim=MODEL_DIM,
+        image_resolution=(size, size),
+        device="cpu",
+        push_to_hub=False,
+        input_features={"observation.images.top": PolicyFeature(FeatureType.VISUAL, (3, size, size))},
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (7,))},
+    )
