@@ -1,22 +1,20 @@
-"""LeRobot's own pi05 at the sizes of a variant, and random observations: what our backbone is compared with."""
+"""LeRobot's own pi05 at the sizes of a variant: what our backbone is compared with."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-import torch
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.pi05 import modeling_pi05
 from lerobot.policies.pi05.configuration_pi05 import PI05Config
 from lerobot.policies.pi_gemma import PaliGemmaForConditionalGenerationWithPiGemma, PiGemmaForCausalLM
-from torch import Tensor, nn
+from torch import nn
 
-from lerobot_policy_quantile.backbone import Backbone, Prefix, Variant
+from lerobot_policy_quantile.backbone import Backbone, Variant
 from lerobot_policy_quantile.backbone.towers import expert_config, paligemma_config
 from lerobot_policy_quantile.core.heads import Head
-
-MODEL_DIM, CHUNK = 32, 10
+from tests.backbone.samples import CHUNK, MODEL_DIM, randomise
 
 
 def lerobot_model(variant: Variant) -> modeling_pi05.PI05Pytorch:
@@ -44,36 +42,6 @@ def share_weights(reference: modeling_pi05.PI05Pytorch, backbone: Backbone, head
     result = backbone.load_state_dict(weights, strict=False)
     assert not result.unexpected_keys
     assert set(result.missing_keys) <= {"prompts", "query_projection.weight", "query_projection.bias"}
-
-
-def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Weights at which every part matters: LeRobot starts with norms that ignore the noise time."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, weight in module.named_parameters():
-            if weight.ndim < 2 or "dense" in name:
-                weight.normal_(std=0.3, generator=generator)
-            elif "lm_head" not in name:
-                weight.normal_(std=weight[0].numel() ** -0.5, generator=generator)
-    return module
-
-
-def observation(
-    variant: Variant, batch: int = 3, text: int = 12, seed: int = 0
-) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
-    """Two cameras, the second absent in sample 1; texts of different lengths."""
-    generator = torch.Generator().manual_seed(seed)
-    size = variant.image_size
-    images = [torch.rand(batch, 3, size, size, generator=generator) * 2 - 1 for _ in range(2)]
-    image_valid = [torch.ones(batch, dtype=torch.bool), torch.arange(batch) != 1]
-    tokens = torch.randint(0, variant.vocab_size, (batch, text), generator=generator)
-    token_valid = torch.arange(text) < torch.tensor([text - 2 * i for i in range(batch)])[:, None]
-    return images, image_valid, tokens, token_valid
-
-
-def detached(prefix: Prefix) -> list[Tensor]:
-    """Every tensor of a prefix, for comparisons."""
-    return [tensor.detach().clone() for layer in prefix.layers for tensor in layer] + [prefix.pooled.detach().clone()]
 
 
 class _TinyTowers(modeling_pi05.PaliGemmaWithExpertModel):

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.backbone.lerobot_reference import CHUNK, MODEL_DIM, lerobot_model, observation, share_weights
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Variant
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.heads import FlowHead, sample_noise_time
+from tests.backbone.lerobot_reference import lerobot_model, share_weights
+from tests.backbone.samples import BATCH, CHUNK, MODEL_DIM, observation
 
-BATCH, ACTION_DIM = 3, 7
 # Widths, heads and patches of the real model; fewer layers, tokens and words.
 REAL_WIDTHS = replace(VARIANTS["pi05"], name="real-widths", depth=2, vision_depth=2, vocab_size=512, image_size=56)
 
@@ -51,7 +51,7 @@ def test_ten_step_actions_equal_lerobots(pair):
 
 def test_parity_would_notice_the_noise_time_and_the_absent_camera(pair):
     """The comparison above is sharp: a small change of either moves the loss by more than its tolerance."""
-    reference, backbone, head, (images, image_valid, tokens, token_valid) = pair
+    _, backbone, _, (images, image_valid, tokens, token_valid) = pair
     actions, noise_time = torch.ones(BATCH, CHUNK, MODEL_DIM), torch.full((BATCH,), 0.5)
     all_seen = [torch.ones_like(seen) for seen in image_valid]
     with torch.no_grad():

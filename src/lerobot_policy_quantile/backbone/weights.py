@@ -71,7 +71,7 @@ def load_pi05_weights(backbone: Backbone, head: Head, source: str, *, revision: 
 def checkpoint_folder(source: str, revision: str | None = None) -> Path:
     """The folder `source`, or the local copy of the hub repository of that name."""
     folder = Path(source).expanduser()
-    if folder.is_dir():
+    if source and folder.is_dir():
         return folder
     owner_and_name = source.split("/")
     if len(owner_and_name) != 2 or not all(owner_and_name) or owner_and_name[0] in (".", "..", "~"):
