@@ -100,9 +100,8 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
         """Everything wrong with the fields, reported together."""
         for name, choices in CHOICES.items():
             yield from _caught(require_choice, name, getattr(self, name), choices)
-        for message in _caught(quantile_levels, self.n_quantiles):
-            yield f"n_quantiles: {message}"
-        yield from _caught(parse_decoder, self.decoder)
+        yield from (f"n_quantiles: {message}" for message in _caught(quantile_levels, self.n_quantiles))
+        yield from (f"decoder {self.decoder!r}: {message}" for message in _caught(parse_decoder, self.decoder))
         yield from _caught(require_between, "drop_ratio", self.drop_ratio, 0.0, 1.0)
         yield from _caught(require_between, "scheduler_final_fraction", self.scheduler_final_fraction, 0.0, 1.0)
         for name in ("chunk_size", "n_action_steps", "max_action_dim", "max_state_dim"):
