@@ -124,7 +124,7 @@ def _name_layers(tower: nn.Module, name: str) -> None:
 
 
 def materialise(module: nn.Module) -> None:
-    """Give every empty parameter memory and its initial law, drawn from torch's global generator.
+    """Give every empty parameter memory on torch's default device and its initial law, from the global generator.
 
     Linear, convolution and layer norm: torch's own. Embeddings: normal, std 0.02. Norms of Gemma:
     the identity; their adaptive form ignores the noise time at first.
@@ -133,7 +133,7 @@ def materialise(module: nn.Module) -> None:
         own = dict(part.named_parameters(recurse=False))
         for name, parameter in own.items():
             if parameter.is_meta:
-                setattr(part, name, nn.Parameter(torch.empty_like(parameter, device="cpu")))
+                setattr(part, name, nn.Parameter(torch.empty_like(parameter, device=torch.get_default_device())))
         if own:
             _initialise(part)
     for part in module.modules():
