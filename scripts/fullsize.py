@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import torch
 from huggingface_hub import load_torch_model, save_torch_state_dict
 from rich.console import Console
@@ -115,6 +116,13 @@ def train_step(variant: Variant, _: Path) -> str:
     return f"loss {loss.item():.4f}, {len(trained)} trained tensors; computed {computed.total / GIB:.1f} GiB"
 
 
+def require_memory(name: str, needed: int) -> None:
+    """Refuse a phase that would push this machine out of memory."""
+    available = psutil.virtual_memory().available
+    if available < needed:
+        raise MemoryError(f"{name!r} needs {needed / GIB:.1f} GiB of free memory; {available / GIB:.1f} GiB are free")
+
+
 def run_phase(name: str, work: Callable[[Variant, Path], str], variant: Variant, folder: Path) -> Phase:
     """Time, peak resident memory and note of one phase; runs inside the phase's process."""
     started = time.perf_counter()
@@ -142,7 +150,7 @@ def memory_table(variant: Variant) -> Table:
     ]
     parts = [part.name.replace("_", " ") for part in fields(TrainingMemory)]
     title = f"{variant.name}, training with a frozen VLM, computed, GiB per process"
-    table = Table("batch", "precision", "checkpointing", *parts, "total", title=title)
+    table = Table("batch", "VLM", "checkpointing", *parts, "total", title=title)
     for batch, precision, checkpointing in ways:
         memory = training_memory(
             variant,
@@ -171,12 +179,16 @@ def main() -> None:
     work: dict[str, Callable[[Variant, Path], str]] = {"build, run, save": build_run_save, "reload, run": reload_run}
     if not arguments.no_train:
         work["one training step"] = train_step
+    held = training_memory(variant, batch=1, cameras=CAMERAS, chunk_size=CHUNK, action_dim=ACTION_DIM)
+    weights = held.frozen_weights + held.trained_weights
+    needed = {"one training step": held.total + GIB}  # libraries and working space
     console = Console(width=160)
     phases = []
     fresh = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(max_workers=1, mp_context=fresh, max_tasks_per_child=1) as pool:
             for name, task in work.items():
+                require_memory(name, needed.get(name, weights + 2 * GIB))
                 console.print(f"{name} ...")
                 phases.append(pool.submit(run_phase, name, task, variant, folder).result())
     finally:

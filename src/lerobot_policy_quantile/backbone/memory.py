@@ -17,6 +17,7 @@ from lerobot_policy_quantile.backbone.variants import Variant
 from lerobot_policy_quantile.core.heads import QuantileHead
 
 ADAM_MOMENTS = 2
+HALF = torch.bfloat16.itemsize
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,11 @@ def training_memory(
     precision: Precision = "float32",
     gradient_checkpointing: bool = False,
 ) -> TrainingMemory:
-    """Bytes of one training process: AdamW, frozen VLM, quantile head, `text` tokens (default: the variant's)."""
+    """Bytes of one training process: AdamW, frozen VLM, quantile head, `text` tokens (default: the variant's).
+
+    With bfloat16 the frozen weights are half as large and trained ones stay float32 under autocast:
+    activations are then an upper bound, float32 ones and a half-precision copy of each trained matrix.
+    """
     with torch.device("meta"):
         backbone = Backbone(
             variant, n_prompts=n_prompts, precision=precision, gradient_checkpointing=gradient_checkpointing
@@ -56,20 +61,24 @@ def training_memory(
         tokens = cameras * variant.image_tokens + (variant.max_token_length if text is None else text)
         prefix = empty_prefix(variant, batch, tokens, getattr(torch, precision))
         queries, noise_time = torch.zeros(batch, chunk_size, backbone.model_dim), torch.zeros(batch)
+    trained = [p for p in backbone.parameters() if p.requires_grad]
+    for parameter in trained:
+        parameter.data = parameter.data.float()
     head = QuantileHead(backbone.expert_width, chunk_size, action_dim, backbone.model_dim).to("meta")
     keys_values = [tensor for layer in prefix.layers for tensor in layer]
     held_already = {_storage_id(t) for t in (*backbone.parameters(), *head.parameters(), *keys_values)}
     kept = SavedTensors()
     with kept:
         head.quantiles(backbone.expert(prefix)(queries, noise_time))
-    trained = [p for p in (*backbone.parameters(), *head.parameters()) if p.requires_grad]
+    copies = sum(p.numel() for p in trained if p.ndim > 1) * HALF if precision == "bfloat16" else 0
+    trained += head.parameters()
     return TrainingMemory(
         frozen_weights=_bytes(backbone.vlm_parameters()),
         trained_weights=_bytes(trained),
         gradients=_bytes(trained),
         optimiser=ADAM_MOMENTS * _bytes(trained),
         prefix=_bytes(keys_values),
-        activations=kept.bytes_besides(held_already),
+        activations=kept.bytes_besides(held_already) + copies,
     )
 
 
