@@ -1,7 +1,11 @@
-"""Two processes through the cases that could hang: run by torchrun, prints one line per case from rank 0."""
+"""`lerobot-train` as torchrun starts it, and then, in the same two processes, the cases that could hang.
+
+One start instead of two: loading LeRobot takes longer than all the cases. Rank 0 prints a line per case.
+"""
 
 import torch
 import torch.distributed as dist
+from lerobot.scripts.lerobot_train import main as lerobot_train
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.support.policies import make_batch, make_policy
@@ -15,7 +19,7 @@ CASES = {
 }
 
 
-def main() -> None:
+def edge_cases() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     for name, settings in CASES.items():
@@ -37,4 +41,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    lerobot_train()
+    edge_cases()
