@@ -1,0 +1,114 @@
+"""Memory that training with a frozen VLM takes, counted on a model that has none.
+
+The model is built on torch's meta device and run once: shapes are computed, numbers are not. What
+autograd would keep for the backward pass is summed over storages, so views are not counted twice.
+"""
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+
+import torch
+from torch import Tensor
+
+from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
+from lerobot_policy_quantile.backbone.model import Backbone
+from lerobot_policy_quantile.backbone.towers import Precision
+from lerobot_policy_quantile.backbone.variants import Variant
+from lerobot_policy_quantile.core.heads import QuantileHead
+
+ADAM_MOMENTS = 2
+HALF = torch.bfloat16.itemsize
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes held at the same time at the end of a forward pass; working space of single layers comes on top."""
+
+    frozen_weights: int
+    trained_weights: int
+    gradients: int
+    optimiser: int
+    prefix: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return int(sum(astuple(self)))
+
+
+def training_memory(
+    variant: Variant,
+    *,
+    batch: int,
+    cameras: int = 2,
+    text: int | None = None,
+    chunk_size: int = 10,
+    action_dim: int = 7,
+    n_prompts: int = 16,
+    precision: Precision = "float32",
+    gradient_checkpointing: bool = False,
+) -> TrainingMemory:
+    """Bytes of one training process: AdamW, frozen VLM, quantile head, `text` tokens (default: the variant's).
+
+    With bfloat16 the frozen weights are half as large and trained ones stay float32 under autocast:
+    activations are then an upper bound, float32 ones and a half-precision copy of each trained matrix.
+    """
+    with torch.device("meta"):
+        backbone = Backbone(
+            variant, n_prompts=n_prompts, precision=precision, gradient_checkpointing=gradient_checkpointing
+        )
+        tokens = cameras * variant.image_tokens + (variant.max_token_length if text is None else text)
+        prefix = empty_prefix(variant, batch, tokens, getattr(torch, precision))
+        queries, noise_time = torch.zeros(batch, chunk_size, backbone.model_dim), torch.zeros(batch)
+    trained = [p for p in backbone.parameters() if p.requires_grad]
+    for parameter in trained:
+        parameter.data = parameter.data.float()
+    head = QuantileHead(backbone.expert_width, chunk_size, action_dim, backbone.model_dim).to("meta")
+    keys_values = [tensor for layer in prefix.layers for tensor in layer]
+    held_already = {_storage_id(t) for t in (*backbone.parameters(), *head.parameters(), *keys_values)}
+    kept = SavedTensors()
+    with kept:
+        head.quantiles(backbone.expert(prefix)(queries, noise_time))
+    copies = sum(p.numel() for p in trained if p.ndim > 1) * HALF if precision == "bfloat16" else 0
+    trained += head.parameters()
+    return TrainingMemory(
+        frozen_weights=_bytes(backbone.vlm_parameters()),
+        trained_weights=_bytes(trained),
+        gradients=_bytes(trained),
+        optimiser=ADAM_MOMENTS * _bytes(trained),
+        prefix=_bytes(keys_values),
+        activations=kept.bytes_besides(held_already) + copies,
+    )
+
+
+def empty_prefix(variant: Variant, batch: int, tokens: int, dtype: torch.dtype) -> Prefix:
+    """A prefix of the right shapes on the default device, without values."""
+    shape = (batch, variant.kv_heads, tokens, variant.head_dim)
+    layers = [KeyValue(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)) for _ in range(variant.depth)]
+    valid = torch.ones(batch, tokens, dtype=torch.bool)
+    return Prefix(tuple(layers), valid, torch.empty(batch, variant.vlm_width))
+
+
+class SavedTensors(torch.autograd.graph.saved_tensors_hooks):
+    """Inside this context, remembers the storages that autograd keeps for the backward pass."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        super().__init__(self._remember, lambda tensor: tensor)
+
+    def bytes_besides(self, known: set[int]) -> int:
+        """Bytes of all remembered storages that are not `known`."""
+        return sum(storage.nbytes() for key, storage in self._storages.items() if key not in known)
+
+    def _remember(self, tensor: Tensor) -> Tensor:
+        self._storages[_storage_id(tensor)] = tensor.untyped_storage()
+        return tensor
+
+
+def _storage_id(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

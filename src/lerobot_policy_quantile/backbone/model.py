@@ -1,0 +1,219 @@
+"""The backbone: one prefix pass of the VLM, then expert passes over prompts and action tokens.
+
+Axes: b batch, t text token, s prefix token, p prompt, h chunk step, m model action dim, w expert width.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from itertools import chain
+from typing import ClassVar, Self
+
+import torch
+from jaxtyping import Bool, Float, Int
+from lerobot.policies.common.vla_utils import create_sinusoidal_pos_embedding
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lerobot_policy_quantile.backbone.attention import (
+    Prefix,
+    prefix_mask,
+    prefix_positions,
+    run_tower,
+    suffix_mask,
+    suffix_positions,
+)
+from lerobot_policy_quantile.backbone.towers import WRAP_CLASSES, Precision, Towers
+from lerobot_policy_quantile.backbone.variants import Variant
+from lerobot_policy_quantile.core._checks import require_choice, require_shape
+from lerobot_policy_quantile.core.episode import Episode
+from lerobot_policy_quantile.core.heads import Expert
+
+QUERIES = ("zero", "noise", "vlm")
+MIN_PERIOD, MAX_PERIOD = 4e-3, 4.0
+"""Periods of the noise time's sine and cosine embedding, as in pi0.5."""
+PROMPT_STD = 0.02
+
+
+class Backbone(nn.Module):
+    """pi0.5 with learnable prompts in front of the action tokens.
+
+    query  "zero": action tokens are the projection of what the head gives, zeros for direct heads;
+           "noise": fresh Gaussian queries; "vlm": a learned projection of the pooled prefix features
+    """
+
+    _no_split_modules: ClassVar[list[str]] = list(WRAP_CLASSES)
+
+    def __init__(
+        self,
+        variant: Variant,
+        *,
+        model_dim: int = 32,
+        n_prompts: int = 16,
+        query: str = "zero",
+        freeze_vlm: bool = True,
+        gradient_checkpointing: bool = False,
+        precision: Precision = "float32",
+    ) -> None:
+        super().__init__()
+        require_choice("query", query, QUERIES)
+        if n_prompts < 0:
+            raise ValueError(f"n_prompts must be 0 (no prompts) or more; got {n_prompts}")
+        if model_dim < 1:
+            raise ValueError(f"model_dim must be at least 1; got {model_dim}")
+        self.variant, self.model_dim, self.n_prompts, self.query = variant, model_dim, n_prompts, query
+        self.freeze_vlm, self.gradient_checkpointing = freeze_vlm, gradient_checkpointing
+        self.expert_width = variant.expert_width
+        self.expert_calls = 0
+        """Expert passes since construction; a caller may set it back."""
+        width = variant.expert_width
+        self.paligemma_with_expert = Towers(variant, precision)
+        self.action_in_proj = nn.Linear(model_dim, width)
+        self.time_mlp_in = nn.Linear(width, width)
+        self.time_mlp_out = nn.Linear(width, width)
+        self.prompts = nn.Parameter(PROMPT_STD * torch.randn(n_prompts, width)) if n_prompts else None
+        if query == "vlm":
+            self.query_projection = nn.Linear(variant.vlm_width, model_dim)
+        if freeze_vlm:
+            self.paligemma_with_expert.paligemma.requires_grad_(False)
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; a frozen VLM stays in evaluation mode."""
+        super().train(mode)
+        if self.freeze_vlm:
+            self.paligemma_with_expert.paligemma.eval()
+        return self
+
+    def vlm_parameters(self) -> Iterator[nn.Parameter]:
+        """SigLIP, its projector and Gemma."""
+        return self.paligemma_with_expert.paligemma.parameters()
+
+    def prompt_parameters(self) -> Iterator[nn.Parameter]:
+        """The learnable prompts, if there are any."""
+        if self.prompts is not None:
+            yield self.prompts
+
+    def expert_parameters(self) -> Iterator[nn.Parameter]:
+        """Action expert, action and query projections, noise time MLP."""
+        modules = [self.paligemma_with_expert.gemma_expert, self.action_in_proj, self.time_mlp_in, self.time_mlp_out]
+        if self.query == "vlm":
+            modules.append(self.query_projection)
+        return chain.from_iterable(module.parameters() for module in modules)
+
+    def prefix(
+        self,
+        images: list[Float[Tensor, "b 3 y x"]],
+        image_valid: list[Bool[Tensor, " b"]],
+        tokens: Int[Tensor, "b t"],
+        token_valid: Bool[Tensor, "b t"],
+    ) -> Prefix:
+        """SigLIP and VLM, once per observation. Images in [-1, 1]; no graph is built when the VLM is frozen."""
+        self._check_observation(images, image_valid, tokens, token_valid)
+        towers = self.paligemma_with_expert
+        with torch.no_grad() if self.freeze_vlm else nullcontext():
+            parts = [towers.embed_image(image) for image in images]
+            valid = [seen[:, None].expand(part.shape[:2]) for part, seen in zip(parts, image_valid, strict=True)]
+            parts.append(towers.embed_language_tokens(tokens))
+            all_valid = torch.cat([*valid, token_valid], dim=1)
+            features, layers = run_tower(
+                towers.language_model,
+                torch.cat(parts, dim=1),
+                mask=prefix_mask(all_valid),
+                positions=prefix_positions(all_valid),
+                checkpointing=self._checkpointing and not self.freeze_vlm,
+            )
+            return Prefix(layers, all_valid, _masked_mean(features, all_valid))
+
+    def expert(
+        self,
+        prefix: Prefix,
+        *,
+        generator: torch.Generator | None = None,
+        episodes: Sequence[Episode] | None = None,
+    ) -> Expert:
+        """The action expert with the observation given: what core's heads call.
+
+        Noise queries are drawn from `generator`, or row by row from `episodes`.
+        """
+
+        def call(actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b h w"]:
+            queries = self._queries(actions, prefix, generator, episodes)
+            return self.suffix(prefix, queries, noise_time)[1]
+
+        return call
+
+    def suffix(
+        self, prefix: Prefix, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]
+    ) -> tuple[Float[Tensor, "b p w"], Float[Tensor, "b h w"]]:
+        """One expert pass: features of the prompts and of the action tokens, in the projections' precision."""
+        batch, chunk_size = len(prefix.valid), actions.shape[1]
+        require_shape("actions", actions, (batch, chunk_size, self.model_dim))
+        require_shape("noise_time", noise_time, (batch,))
+        self.expert_calls += 1
+        tokens = action_tokens = self.action_in_proj(actions)
+        if self.prompts is not None:
+            tokens = torch.cat([self.prompts.expand(batch, -1, -1), action_tokens], dim=1)
+        features, _ = run_tower(
+            self.paligemma_with_expert.expert,
+            tokens,
+            mask=suffix_mask(prefix.valid, self.n_prompts, chunk_size),
+            positions=suffix_positions(prefix, tokens.shape[1]),
+            past=prefix.layers,
+            condition=self._time_condition(noise_time),
+            checkpointing=self._checkpointing,
+        )
+        features = features.to(action_tokens.dtype)
+        return features[:, : self.n_prompts], features[:, self.n_prompts :]
+
+    @property
+    def _checkpointing(self) -> bool:
+        return self.gradient_checkpointing and self.training and torch.is_grad_enabled()
+
+    def _time_condition(self, noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b w"]:
+        """Embedding of the noise time, which modulates every norm of the expert."""
+        embedding = create_sinusoidal_pos_embedding(
+            noise_time, self.expert_width, MIN_PERIOD, MAX_PERIOD, device=noise_time.device
+        ).to(noise_time.dtype)
+        return functional.silu(self.time_mlp_out(functional.silu(self.time_mlp_in(embedding))))
+
+    def _queries(
+        self,
+        actions: Float[Tensor, "b h m"],
+        prefix: Prefix,
+        generator: torch.Generator | None,
+        episodes: Sequence[Episode] | None,
+    ) -> Float[Tensor, "b h m"]:
+        if self.query == "zero":
+            return actions
+        if actions.any():
+            raise ValueError(f"query {self.query!r} replaces zero queries and cannot carry actions; use query 'zero'")
+        if self.query == "vlm":
+            pooled = prefix.pooled.to(self.query_projection.weight.dtype)
+            query: Tensor = self.query_projection(pooled)
+            return query[:, None].expand_as(actions)
+        if episodes is not None:
+            return torch.stack([episode.normal(*actions.shape[1:]) for episode in episodes]).to(actions)
+        if generator is None:
+            raise ValueError("query 'noise' needs a generator or episodes to draw from; got neither")
+        return torch.randn(actions.shape, generator=generator, device=generator.device).to(actions)
+
+    def _check_observation(
+        self, images: list[Tensor], image_valid: list[Tensor], tokens: Tensor, token_valid: Tensor
+    ) -> None:
+        batch, size = len(tokens), self.variant.image_size
+        if len(images) != len(image_valid):
+            raise ValueError(f"image_valid must have one entry per image; got {len(image_valid)} for {len(images)}")
+        for i, (image, seen) in enumerate(zip(images, image_valid, strict=True)):
+            require_shape(f"images[{i}]", image, (batch, 3, size, size))
+            require_shape(f"image_valid[{i}]", seen, (batch,))
+        require_shape("token_valid", token_valid, tuple(tokens.shape))
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.variant.vocab_size:
+            raise ValueError(
+                f"tokens must lie in [0, {self.variant.vocab_size}), the vocabulary of backbone"
+                f" {self.variant.name!r}; got {int(tokens.min())} to {int(tokens.max())}"
+            )
+
+
+def _masked_mean(features: Float[Tensor, "b s v"], valid: Bool[Tensor, "b s"]) -> Float[Tensor, "b v"]:
+    weight = valid.to(features.dtype)[..., None]
+    return (features * weight).sum(1) / weight.sum(1).clamp_min(1)

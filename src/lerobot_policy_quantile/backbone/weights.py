@@ -1,0 +1,145 @@
+"""Weights of a LeRobot pi05 checkpoint into our backbone and head: all arrive, or one error lists what does not.
+
+LeRobot's own loader catches every exception and may return a random model.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from safetensors import safe_open
+from torch import Tensor
+
+from lerobot_policy_quantile.backbone.model import Backbone
+from lerobot_policy_quantile.core.heads import Head
+
+SINGLE_FILE, SHARD_INDEX = "model.safetensors", "model.safetensors.index.json"
+ROOT = "paligemma_with_expert."
+VLM_LM_HEAD = f"{ROOT}paligemma.lm_head.weight"
+LM_HEADS = (VLM_LM_HEAD, f"{ROOT}gemma_expert.lm_head.weight")
+"""Heads over the vocabulary, which pi0.5 never calls."""
+TEXT_EMBEDDING = f"{ROOT}paligemma.model.language_model.embed_tokens.weight"
+OURS = ("prompts", "query_projection.")
+"""Parts of the backbone that LeRobot's pi05 does not have."""
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What came from the checkpoint, what was left there, and what keeps its initial value."""
+
+    source: str
+    loaded: tuple[str, ...]
+    dropped: tuple[str, ...]
+    new: tuple[str, ...]
+
+    def __str__(self) -> str:
+        new = ", ".join(self.new) or "nothing"
+        dropped = ", ".join(self.dropped) or "nothing"
+        return f"{self.source}: {len(self.loaded)} tensors loaded; new: {new}; dropped: {dropped}"
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Where one tensor of the checkpoint lies."""
+
+    file: Path
+    key: str
+    shape: tuple[int, ...]
+
+
+def load_pi05_weights(backbone: Backbone, head: Head, source: str, *, revision: str | None = None) -> LoadReport:
+    """Fill VLM, expert, time MLP and projections from a LeRobot pi05 checkpoint; nothing is written if a key is wrong.
+
+    `source` is a folder with model.safetensors (or its shards and index), else a hub id. The head's
+    projection starts from pi05's output projection.
+    """
+    stored = _stored_tensors(checkpoint_folder(source, revision))
+    targets = _targets(backbone, head)
+    if TEXT_EMBEDDING not in stored and VLM_LM_HEAD in stored:
+        stored[TEXT_EMBEDDING] = stored.pop(VLM_LM_HEAD)  # tied in the checkpoint and stored once
+    dropped = tuple(key for key in LM_HEADS if stored.pop(key, None))
+    _check_keys(source, stored, targets)
+    _copy(stored, targets)
+    ours = [*backbone.state_dict(), *(f"head.{name}" for name in head.state_dict())]
+    new = tuple(name for name in ours if name not in targets and not name.startswith("head.projection."))
+    return LoadReport(source, tuple(sorted(targets)), dropped, new)
+
+
+def checkpoint_folder(source: str, revision: str | None = None) -> Path:
+    """The folder `source`, or the local copy of the hub repository of that name."""
+    folder = Path(source).expanduser()
+    if source and folder.is_dir():
+        return folder
+    owner_and_name = source.split("/")
+    if len(owner_and_name) != 2 or not all(owner_and_name) or owner_and_name[0] in (".", "..", "~"):
+        raise ValueError(f"backbone weights must be an existing folder or a hub id owner/name; got {source!r}")
+    return Path(snapshot_download(source, revision=revision, allow_patterns=["model*.safetensors", SHARD_INDEX]))
+
+
+def _stored_tensors(folder: Path) -> dict[str, _Stored]:
+    """All tensors of the checkpoint under pi05's own names; LeRobot's policy adds `model.` in front."""
+    stored: dict[str, _Stored] = {}
+    for file in _files(folder):
+        with safe_open(file, framework="pt") as tensors:
+            for key in tensors.keys():  # noqa: SIM118  (not a mapping)
+                shape = tuple(tensors.get_slice(key).get_shape())
+                stored[key.removeprefix("model.")] = _Stored(file, key, shape)
+    return stored
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / SHARD_INDEX
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    elif (folder / SINGLE_FILE).is_file():
+        names = [SINGLE_FILE]
+    else:
+        raise ValueError(f"backbone weights need {SINGLE_FILE} or {SHARD_INDEX}; {folder} has neither")
+    absent = [name for name in names if not (folder / name).is_file()]
+    if absent:
+        raise ValueError(f"{index} names shards that {folder} does not have: {', '.join(absent)}")
+    return [folder / name for name in names]
+
+
+def _targets(backbone: Backbone, head: Head) -> dict[str, Tensor]:
+    """Our tensors under the names they have in a pi05 checkpoint."""
+    targets = {name: tensor for name, tensor in backbone.state_dict().items() if not name.startswith(OURS)}
+    return targets | {f"action_out_proj.{name}": tensor for name, tensor in head.projection.state_dict().items()}
+
+
+def _check_keys(source: str, stored: dict[str, _Stored], targets: dict[str, Tensor]) -> None:
+    faults = {
+        "missing": sorted(targets.keys() - stored.keys()),
+        "unexpected": sorted(stored.keys() - targets.keys()),
+        "mis-shaped": [
+            f"{key}: {stored[key].shape} in the checkpoint, {tuple(targets[key].shape)} here"
+            for key in sorted(targets.keys() & stored.keys())
+            if stored[key].shape != tuple(targets[key].shape)
+        ],
+    }
+    if any(faults.values()):
+        raise ValueError(
+            f"{source} does not fit this backbone:"
+            + "".join(_listing(kind, entries) for kind, entries in faults.items() if entries)
+        )
+
+
+def _listing(kind: str, entries: list[str]) -> str:
+    return f"\n{len(entries)} {kind}:" + "".join(f"\n  {entry}" for entry in entries)
+
+
+@torch.no_grad()
+def _copy(stored: dict[str, _Stored], targets: dict[str, Tensor]) -> None:
+    """One tensor at a time, so that the checkpoint is never in memory as a whole."""
+    for file in _unique(entry.file for entry in stored.values()):
+        with safe_open(file, framework="pt") as tensors:
+            for key, entry in stored.items():
+                if entry.file == file:
+                    targets[key].copy_(tensors.get_tensor(entry.key))
+
+
+def _unique(files: Iterable[Path]) -> list[Path]:
+    return list(dict.fromkeys(files))

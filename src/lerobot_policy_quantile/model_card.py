@@ -1,0 +1,62 @@
+"""What a model card says about this policy, added to LeRobot's own card."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard
+
+from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+from lerobot_policy_quantile.core.decoders import canonical_text
+from lerobot_policy_quantile.core.levels import quantile_levels
+
+METRICS = ("coverage_50", "coverage_80", "coverage_95", "width_80")
+_PLACE = "## Inputs & Outputs"
+
+
+def make_model_card(card: ModelCard, config: QuantileConfig, log: Mapping[str, float]) -> ModelCard:
+    """The same card with base model, head, levels and decoder; `card` is LeRobot's.
+
+    `log` holds the values of the last training forward; empty for a policy that was not trained here.
+    """
+    data: Any = card.data
+    if (base := hub_base_model(config)) is not None:
+        data.base_model = base
+    if config.head == "quantile":
+        data.metrics = list(METRICS)
+    section = describe(config, log)
+    if _PLACE in card.text:
+        card.text = card.text.replace(_PLACE, f"{section}\n{_PLACE}", 1)
+    else:
+        card.text = f"{card.text}\n{section}"
+    return card
+
+
+def hub_base_model(config: QuantileConfig) -> str | None:
+    """The hub id of the backbone's weights; None for random weights or a local folder."""
+    source = config.backbone_weights
+    return source if source is not None and source.count("/") == 1 and not Path(source).exists() else None
+
+
+def describe(config: QuantileConfig, log: Mapping[str, float]) -> str:
+    """The method's section of the card."""
+    rows = {
+        "Backbone": config.backbone,
+        "Base model": hub_base_model(config) or "none named",
+        "VLM": "frozen" if config.freeze_vlm else "trained",
+        "Prompts": str(config.n_prompts),
+        "Query": config.query,
+        "Head": config.head,
+        "Chunk": f"{config.chunk_size} steps, {config.n_action_steps} executed before replanning",
+        "Label drop ratio": f"{config.drop_ratio:g}",
+    }
+    if config.head == "quantile":
+        levels = quantile_levels(config.n_quantiles)
+        rows |= {
+            "Levels": f"{config.n_quantiles}, from {float(levels[0]):.3f} to {float(levels[-1]):.3f}",
+            "Supervision": f"{config.supervise}; gaps {config.gaps}; median anchor {config.anchor}",
+            "Decoder": f"`{canonical_text(config.decoder)}`",
+        }
+    rows |= {f"{name}, last training batch": f"{value:.4g}" for name, value in log.items()}
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    return f"## Method\n\n| Setting | Value |\n| --- | --- |\n{table}\n"

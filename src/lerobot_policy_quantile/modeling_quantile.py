@@ -1,0 +1,360 @@
+"""The policy: backbone, head and decoder behind LeRobot's interface.
+
+Axes: b batch, h chunk step, d action dim, k level.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, cast
+
+import torch
+from huggingface_hub import ModelCard
+from jaxtyping import Bool, Float, Int
+from lerobot.configs import PreTrainedConfig
+from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.processor import PolicyAction, PolicyProcessorPipeline
+from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS, OBS_STATE
+from torch import Tensor
+
+from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix
+from lerobot_policy_quantile.backbone.weights import load_pi05_weights
+from lerobot_policy_quantile.configuration_quantile import WEIGHT_FIELDS, QuantileConfig
+from lerobot_policy_quantile.core._checks import require_shape
+from lerobot_policy_quantile.core.calibration import interval_coverage, interval_width
+from lerobot_policy_quantile.core.decoders import parse_decoder
+from lerobot_policy_quantile.core.episode import Episode
+from lerobot_policy_quantile.core.heads import (
+    Expert,
+    FlowHead,
+    Head,
+    PointHead,
+    Prediction,
+    QuantileHead,
+    training_loss,
+)
+from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.core.losses import Reduction
+from lerobot_policy_quantile.core.quantile_function import QuantileFunction
+from lerobot_policy_quantile.model_card import make_model_card
+from lerobot_policy_quantile.processor_quantile import require_cameras, require_finite_rows
+from lerobot_policy_quantile.statistics import use_exact_statistics
+from lerobot_policy_quantile.training_noise import keep_labels, keyed_generator
+
+LOGGED_MASSES = (0.5, 0.8, 0.95)
+"""Central intervals whose coverage is logged in training, by the share of actions they should hold."""
+
+
+class Distribution(NamedTuple):
+    """A chunk and the law it was decoded from, in the robot's action units."""
+
+    actions: Float[Tensor, "b h d"]
+    quantiles: Float[Tensor, "b h d k"] | None
+    """Increasing along the last axis; None for heads that predict no distribution."""
+    levels: Float[Tensor, " k"] | None
+
+
+class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
+    """pi0.5 with learnable prompts and a quantile head; or L1, L2, flow matching on the same backbone."""
+
+    config_class = QuantileConfig
+    name = "quantile"
+    _no_split_modules: ClassVar[list[str]] = list(Backbone._no_split_modules)
+
+    config: QuantileConfig
+    noise_key: Int[Tensor, "2"]
+
+    def __init__(
+        self,
+        config: QuantileConfig,
+        *,
+        dataset_meta: Any = None,
+        load_backbone_weights: bool = True,
+        **_: Any,
+    ) -> None:
+        super().__init__(config)
+        config.validate_features()
+        if dataset_meta is not None:
+            use_exact_statistics(dataset_meta)
+        self.backbone = Backbone(
+            VARIANTS[config.backbone],
+            model_dim=config.max_action_dim,
+            n_prompts=config.n_prompts,
+            query=config.query,
+            freeze_vlm=config.freeze_vlm,
+            gradient_checkpointing=config.gradient_checkpointing,
+            precision=cast(Any, config.dtype),
+        )
+        self.head = build_head(config, self.backbone.expert_width)
+        if config.backbone_weights is not None and load_backbone_weights:
+            load_pi05_weights(self.backbone, self.head, config.backbone_weights)
+        for parameter in self.parameters():
+            if parameter.requires_grad:  # half-precision weights would swallow small updates
+                parameter.data = parameter.data.float()
+        # (run, forwards): the key of all training randomness. Drawn once, kept in the checkpoint.
+        self.register_buffer("noise_key", torch.stack([torch.randint(2**31, ()), torch.tensor(0)]))
+        self._decoder = parse_decoder(config.decoder)
+        self._next_seed = config.episode_seed
+        self._last_log: dict[str, float] = {}
+        self.reset()
+
+    # --- training -----------------------------------------------------------------------------
+
+    def forward(
+        self, batch: dict[str, Tensor], reduction: Reduction = "mean"
+    ) -> tuple[Float[Tensor, "..."], dict[str, float]]:
+        """Loss and values to log. In training mode labels are dropped; in evaluation mode all count (M14)."""
+        target, valid = self._target(batch)
+        frames = batch["index"].flatten() if "index" in batch else torch.arange(len(target))
+        run, count = (int(part) for part in self.noise_key) if self.training else (0, 0)
+        keep = valid
+        if self.training:
+            keep = keep_labels(valid, self.config.drop_ratio, run=run, forward=count, frames=frames)
+            self.noise_key[1] += 1
+        generator = keyed_generator(run, count, *frames.tolist())
+        expert = _Recorder(self._expert(self._prefix(batch), generator=generator))
+        with torch.autocast(target.device.type, enabled=False):
+            loss = training_loss(
+                self.head, expert, target, keep, drop_ratio=0.0, generator=generator, reduction=reduction
+            )
+        log = {"loss": loss.detach().mean().item(), **self._calibration(expert.features, target, valid)}
+        if self.training:
+            self._last_log = log
+        return loss, log
+
+    def get_optim_params(self) -> list[dict[str, Any]]:
+        """Prompts with their own rate and no decay; everything else that is trained (M21)."""
+        config = self.config
+        prompts = [p for p in self.backbone.prompt_parameters() if p.requires_grad and p.numel()]
+        known = {id(p) for p in self.backbone.prompt_parameters()}
+        rest = [p for p in self.parameters() if p.requires_grad and id(p) not in known]
+        groups = [{"params": rest, "lr": config.optimizer_lr, "weight_decay": config.optimizer_weight_decay}]
+        if prompts:
+            groups.append({"params": prompts, "lr": config.optimizer_prompt_lr, "weight_decay": 0.0})
+        return groups
+
+    # --- acting -------------------------------------------------------------------------------
+
+    def reset(self, seeds: Sequence[int] | None = None) -> None:
+        """Begin new episodes, one per row of the batches to come.
+
+        Without seeds, episodes are numbered on from `config.episode_seed`: the n-th episode after
+        loading gets the same noise whatever the batch size.
+        """
+        self._queue: deque[Float[Tensor, "b d"]] = deque()
+        self._episodes: list[Episode] | None = None if seeds is None else [Episode(seed) for seed in seeds]
+
+    @torch.no_grad()
+    def predict_action_chunk(self, batch: dict[str, Tensor], **_: Any) -> Float[Tensor, "b h d"]:
+        """The next chunk, decoded, in normalised units."""
+        return self._decode(batch)[0]
+
+    @torch.no_grad()
+    def select_action(self, batch: dict[str, Tensor], **_: Any) -> Float[Tensor, "b d"]:
+        """The next action; plans again when the first `n_action_steps` of a chunk are used up."""
+        self.eval()
+        if not self._queue:
+            chunk = self.predict_action_chunk(batch)[:, : self.config.n_action_steps]
+            self._queue.extend(chunk.unbind(1))
+        return self._queue.popleft()
+
+    @torch.no_grad()
+    def predict_distribution(
+        self, batch: dict[str, Tensor], postprocessor: PolicyProcessorPipeline[PolicyAction, PolicyAction]
+    ) -> Distribution:
+        """The next chunk together with its quantiles, both in action units.
+
+        `postprocessor` is the policy's own: the one place that knows the units.
+        """
+        actions, prediction = self._decode(batch)
+        law = prediction.quantiles
+        if law is None:
+            return Distribution(postprocessor(actions), None, None)
+        # Units are per action dimension, the last axis of what the postprocessor takes.
+        quantiles = postprocessor(law.quantiles.transpose(-1, -2)).transpose(-1, -2)
+        return Distribution(postprocessor(actions), quantiles, law.levels.to(quantiles.device))
+
+    def _decode(self, batch: dict[str, Tensor]) -> tuple[Float[Tensor, "b h d"], Prediction]:
+        episodes = self._episodes_of(batch)
+        expert = self._expert(self._prefix(batch), episodes=episodes)
+        with torch.autocast(self.noise_key.device.type, enabled=False):
+            prediction = self.head.predict(expert, episodes)
+        if prediction.quantiles is None:
+            return prediction.actions, prediction
+        return self._decoder.decode(prediction.quantiles, episodes).actions, prediction
+
+    def _episodes_of(self, batch: dict[str, Tensor]) -> list[Episode]:
+        rows = len(batch[OBS_LANGUAGE_TOKENS])
+        if self._episodes is None:
+            self._episodes = [Episode(self._next_seed + row) for row in range(rows)]
+            self._next_seed += rows
+        if len(self._episodes) != rows:
+            raise ValueError(
+                f"the batch must keep one row per running episode, {len(self._episodes)}; got {rows};"
+                " call reset() before another batch of episodes"
+            )
+        return self._episodes
+
+    # --- shared -------------------------------------------------------------------------------
+
+    def _prefix(self, batch: dict[str, Tensor]) -> Prefix:
+        cameras = list(self.config.image_features)
+        require_cameras(cameras, batch)
+        images = [batch[camera] for camera in cameras]
+        seen = [torch.ones(len(image), dtype=torch.bool, device=image.device) for image in images]
+        with self._autocast():
+            return self.backbone.prefix(
+                images, seen, batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK].bool()
+            )
+
+    def _expert(self, prefix: Prefix, **source: Any) -> Expert:
+        """The backbone's expert in its own precision, its features in the head's (float32)."""
+        inner = self.backbone.expert(prefix, **source)
+
+        def call(actions: Tensor, noise_time: Tensor) -> Tensor:
+            with self._autocast():
+                return inner(actions, noise_time).float()
+
+        return call
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(
+            self.noise_key.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16", cache_enabled=False
+        )
+
+    def _target(self, batch: dict[str, Tensor]) -> tuple[Float[Tensor, "b h d"], Bool[Tensor, "b h d"]]:
+        """Actions and which of them count; `action_is_pad` marks steps beyond an episode's end."""
+        if ACTION not in batch:
+            raise ValueError(f"{ACTION} is missing: training needs labels; got {sorted(batch)}")
+        target = batch[ACTION].float()
+        require_shape(ACTION, target, (len(target), self.config.chunk_size, self.config.action_dim))
+        valid = torch.ones_like(target, dtype=torch.bool)
+        if (padding := batch.get(f"{ACTION}_is_pad")) is not None:
+            require_shape(f"{ACTION}_is_pad", padding, tuple(target.shape[:2]))
+            valid &= ~padding.bool()[..., None]
+        require_finite_rows(ACTION, target, batch.get("index"), valid)
+        return target, valid
+
+    @torch.no_grad()
+    def _calibration(
+        self, features: Float[Tensor, "b h w"], target: Float[Tensor, "b h d"], valid: Bool[Tensor, "b h d"]
+    ) -> dict[str, float]:
+        """Coverage of the central intervals and the width of the 80 % one, in normalised units.
+
+        The keys never depend on the batch: processes average them together. A batch of padding
+        only has no coverage: NaN.
+        """
+        if not isinstance(self.head, QuantileHead) or self.head.supervise != "all":
+            return {}
+        names = [f"coverage_{round(100 * mass)}" for mass in LOGGED_MASSES]
+        if not bool(valid.any()):
+            return dict.fromkeys([*names, "width_80"], float("nan"))
+        with torch.autocast(target.device.type, enabled=False):
+            law = QuantileFunction(self.head.levels, self.head.quantiles(features.detach()))
+        covered = [interval_coverage(law, target, valid, mass).item() for mass in LOGGED_MASSES]
+        return dict(zip(names, covered, strict=True)) | {"width_80": interval_width(law, valid, 0.8).item()}
+
+    # --- saving and loading -------------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_name_or_path: str | Path, *, config: PreTrainedConfig | None = None, **kwargs: Any
+    ) -> Self:
+        """Load a saved policy. Every weight must fit; settings that give weights their meaning must agree."""
+        where = {name: kwargs[name] for name in _SOURCE_ARGUMENTS if name in kwargs}
+        saved = PreTrainedConfig.from_pretrained(pretrained_name_or_path, **where)
+        require_same_meaning(saved, saved if config is None else config)
+        kwargs |= {"strict": True, "load_backbone_weights": False}
+        policy: Self = super().from_pretrained(pretrained_name_or_path, config=config or saved, **kwargs)
+        return policy
+
+    def _save_pretrained(self, save_directory: Path, state_dict: dict[str, Tensor] | None = None) -> None:
+        """Weights and configuration; paths of this machine are left out."""
+        config, self.config = self.config, portable(self.config)
+        try:
+            super()._save_pretrained(save_directory, state_dict=state_dict)
+        finally:
+            self.config = config
+
+    def generate_model_card(
+        self,
+        dataset_repo_id: str,
+        model_type: str,
+        license: str | None,  # noqa: A002
+        tags: list[str] | None,
+        cfg: Any = None,
+        dataset_meta: Any = None,
+    ) -> ModelCard:
+        """LeRobot's model card with what is ours: base model, head, levels, decoder."""
+        card = super().generate_model_card(dataset_repo_id, model_type, license, tags, cfg, dataset_meta)
+        return make_model_card(card, self.config, self._last_log)
+
+
+_SOURCE_ARGUMENTS = (
+    "force_download",
+    "resume_download",
+    "proxies",
+    "token",
+    "cache_dir",
+    "local_files_only",
+    "revision",
+)
+
+
+class _Recorder:
+    """An expert that remembers its last features, so that logging costs no second pass."""
+
+    def __init__(self, expert: Expert) -> None:
+        self._expert = expert
+        self.features: Tensor = torch.empty(0)
+
+    def __call__(self, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b h w"]:
+        self.features = self._expert(actions, noise_time)
+        return self.features
+
+
+def build_head(config: QuantileConfig, width: int) -> Head:
+    """The head a configuration asks for, on features of this width."""
+    sizes = (width, config.chunk_size, config.action_dim, config.max_action_dim)
+    if config.head == "flow":
+        return FlowHead(*sizes)
+    if config.head in ("l1", "l2"):
+        return PointHead(*sizes, norm=cast(Any, config.head))
+    head = QuantileHead(
+        *sizes,
+        levels=quantile_levels(config.n_quantiles),
+        delta0=config.delta0,
+        supervise=cast(Any, config.supervise),
+        gaps=cast(Any, config.gaps),
+        anchor=cast(Any, config.anchor),
+    )
+    if config.supervise == "median":  # gaps get no gradient: processes must not wait for one
+        head.gap_projection.requires_grad_(False)
+    return head
+
+
+def require_same_meaning(saved: PreTrainedConfig, asked: PreTrainedConfig) -> None:
+    """Refuse to read a checkpoint's weights under settings they were not trained with."""
+    problems = []
+    for name in WEIGHT_FIELDS:
+        trained, wanted = getattr(saved, name), getattr(asked, name)
+        if trained != wanted:
+            problems.append(f"- {name}: trained with {trained!r}, asked for {wanted!r}; set policy.{name}={trained}")
+    for key, feature in (("input_features", OBS_STATE), ("output_features", ACTION)):
+        shapes = [tuple(f.shape) for c in (saved, asked) if (f := (getattr(c, key) or {}).get(feature)) is not None]
+        if len(set(shapes)) > 1:
+            problems.append(f"- {feature}: trained with shape {shapes[0]}, asked for {shapes[1]}; use the trained one")
+    if problems:
+        raise ValueError("the checkpoint does not fit these settings:\n" + "\n".join(problems))
+
+
+def portable(config: QuantileConfig) -> QuantileConfig:
+    """A copy that names no path of this machine: weights and tokenizer are saved, not pointed at."""
+    clean = copy.copy(config)
+    clean.pretrained_path = None
+    for name in ("backbone_weights", "tokenizer"):
+        source = getattr(config, name)
+        if source is not None and (Path(source).exists() or Path(source).is_absolute()):
+            setattr(clean, name, None)
+    return clean

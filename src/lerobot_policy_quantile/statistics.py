@@ -1,0 +1,119 @@
+"""Exact q01 and q99 of a LeRobot dataset's states and actions, from its data.
+
+The quantiles that LeRobot 0.6.1 keeps in a dataset's metadata are means of per-episode quantiles:
+two episodes that live in different places give a range that neither has. Normalisation is affine
+between these two numbers (M10), so they are read from all frames instead.
+"""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lerobot.utils.constants import ACTION, OBS_STATE
+from numpy.typing import NDArray
+
+NORMALISED_KEYS = (OBS_STATE, ACTION)
+
+SMALLEST_RANGE = 1e-4
+"""A dimension that moves less than this between q01 and q99 is near-constant, in the data's units."""
+
+_logger = logging.getLogger(__name__)
+
+
+def exact_statistics(root: Path, keys: tuple[str, ...] = NORMALISED_KEYS) -> dict[str, dict[str, NDArray[np.float32]]]:
+    """`q01` and `q99` over every frame stored under a dataset's folder, one pair per key.
+
+    Refuses NaN and infinities, naming key, episode and frame.
+    """
+    files = sorted((root / "data").glob("*/*.parquet"))
+    if not files:
+        raise ValueError(f"root must be a LeRobot dataset with data/*/*.parquet; got {root}")
+    statistics: dict[str, dict[str, NDArray[np.float32]]] = {}
+    for key in keys:
+        values, episodes, frames = _column(files, key)
+        require_finite_frames(key, values, episodes, frames)
+        statistics[key] = normalisation_range(values)
+    return statistics
+
+
+def normalisation_range(values: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    """q01 and q99 of each column, widened where a column is near-constant.
+
+    A column that rests (a gripper that closes in one frame of two hundred) gets its full range; one
+    that never moves gets `SMALLEST_RANGE` around its value, so that noise is not blown up.
+    """
+    low, high = np.quantile(values.astype(np.float64), [0.01, 0.99], axis=0)
+    resting = high - low < SMALLEST_RANGE
+    low, high = np.where(resting, values.min(0), low), np.where(resting, values.max(0), high)
+    constant = high - low < SMALLEST_RANGE
+    middle = (low + high) / 2
+    low = np.where(constant, middle - SMALLEST_RANGE / 2, low)
+    high = np.where(constant, middle + SMALLEST_RANGE / 2, high)
+    return {"q01": low.astype(np.float32), "q99": high.astype(np.float32)}
+
+
+def require_finite_frames(
+    key: str, values: NDArray[np.float32], episodes: NDArray[np.int64], frames: NDArray[np.int64]
+) -> None:
+    """Refuse NaN and infinities in a dataset column, naming the first frame that holds one."""
+    holes = np.argwhere(~np.isfinite(values))
+    if len(holes):
+        row, dimension = holes[0]
+        raise ValueError(
+            f"{key} must be finite; episode {episodes[row]}, frame {frames[row]}, dimension {dimension} holds"
+            f" {values[row, dimension]} ({len(np.unique(holes[:, 0]))} such frames);"
+            " repair these frames or leave the episode out of the dataset"
+        )
+
+
+def use_exact_statistics(dataset_meta: Any) -> None:
+    """Put exact quantiles into a dataset's metadata in memory, where LeRobot's trainer reads them.
+
+    The trainer hands the same object to the policy and to the processors, so this one call serves
+    fresh runs and fine-tuning. Nothing is written to the dataset.
+    """
+    root = Path(dataset_meta.root)
+    keys = tuple(key for key in NORMALISED_KEYS if key in dataset_meta.features)
+    if not any((root / "data").glob("*/*.parquet")):
+        _logger.warning(
+            "%s has no local data files (a streamed dataset): normalising by the metadata's q01 and q99,"
+            " which are means of per-episode quantiles",
+            root,
+        )
+        return
+    stats = dataset_meta.stats if dataset_meta.stats is not None else {}
+    for key, exact in exact_statistics(root, keys).items():
+        stats[key] = {**stats.get(key, {}), **exact}
+    dataset_meta.stats = stats
+
+
+def write_exact_statistics(root: Path) -> Path:
+    """Write exact q01 and q99 into a dataset's `meta/stats.json`; the other statistics stay."""
+    path = root / "meta" / "stats.json"
+    stored = json.loads(path.read_text())
+    for key, exact in exact_statistics(root, tuple(k for k in NORMALISED_KEYS if k in stored)).items():
+        stored[key] |= {name: value.tolist() for name, value in exact.items()}
+    path.write_text(json.dumps(stored, indent=4))
+    return path
+
+
+def _column(files: list[Path], key: str) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """All rows of a vector column with their episode and frame numbers."""
+    tables = [pq.read_table(file, columns=[key, "episode_index", "frame_index"]) for file in files]
+    values = np.concatenate([_matrix(table[key]) for table in tables])
+    episodes, frames = (
+        np.concatenate([table[name].to_numpy() for table in tables]) for name in ("episode_index", "frame_index")
+    )
+    return values, episodes, frames
+
+
+def _matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
+    """Rows of a vector column; a vector of one dimension is stored as a plain number."""
+    array = column.combine_chunks()
+    flat = array.flatten() if pa.types.is_nested(array.type) else array
+    values: NDArray[np.float32] = flat.to_numpy(zero_copy_only=False).astype(np.float32)
+    return values.reshape(len(array), -1)

@@ -1,0 +1,89 @@
+"""LeRobot's own pi05 at the sizes of a variant: what our backbone is compared with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+from lerobot.configs import FeatureType, PolicyFeature
+from lerobot.policies.pi05 import modeling_pi05
+from lerobot.policies.pi05.configuration_pi05 import PI05Config
+from lerobot.policies.pi_gemma import PaliGemmaForConditionalGenerationWithPiGemma, PiGemmaForCausalLM
+from torch import nn
+
+from lerobot_policy_quantile.backbone import Backbone, Variant
+from lerobot_policy_quantile.backbone.towers import expert_config, paligemma_config
+from lerobot_policy_quantile.core.heads import Head
+from tests.backbone.samples import CHUNK, MODEL_DIM, randomise
+
+
+def lerobot_model(variant: Variant) -> modeling_pi05.PI05Pytorch:
+    with _shrunk(variant):
+        return randomise(modeling_pi05.PI05Pytorch(_config(variant)))
+
+
+def lerobot_policy(variant: Variant) -> modeling_pi05.PI05Policy:
+    with _shrunk(variant):
+        policy = modeling_pi05.PI05Policy(_config(variant))
+    randomise(policy.model)
+    return policy
+
+
+def lerobot_checkpoint(variant: Variant, folder: Path) -> modeling_pi05.PI05Policy:
+    policy = lerobot_policy(variant)
+    policy.save_pretrained(folder)
+    return policy
+
+
+def share_weights(reference: modeling_pi05.PI05Pytorch, backbone: Backbone, head: Head) -> None:
+    """By LeRobot's names alone, so that it does not lean on the loader under test."""
+    weights = {name: w for name, w in reference.state_dict().items() if "lm_head" not in name}
+    head.projection.load_state_dict({n: weights.pop(f"action_out_proj.{n}") for n in ("weight", "bias")})
+    result = backbone.load_state_dict(weights, strict=False)
+    assert not result.unexpected_keys
+    assert set(result.missing_keys) <= {"prompts", "query_projection.weight", "query_projection.bias"}
+
+
+class _TinyTowers(modeling_pi05.PaliGemmaWithExpertModel):
+    """LeRobot's two towers at the sizes of a variant; all methods are LeRobot's."""
+
+    variant: Variant
+
+    def __init__(self, *_: object, **__: object) -> None:
+        nn.Module.__init__(self)
+        self.freeze_vision_encoder = self.train_expert_only = False
+        self.paligemma = PaliGemmaForConditionalGenerationWithPiGemma(config=paligemma_config(self.variant))
+        self.gemma_expert = PiGemmaForCausalLM(config=expert_config(self.variant))
+        self.gemma_expert.model.embed_tokens = None
+
+
+@contextmanager
+def _shrunk(variant: Variant) -> Iterator[None]:
+    towers = type("Towers", (_TinyTowers,), {"variant": variant})
+    sizes = {
+        "gemma_2b": _gemma(variant, variant.vlm_width, variant.vlm_mlp),
+        "gemma_300m": _gemma(variant, variant.expert_width, variant.expert_mlp),
+    }
+    with (
+        mock.patch.object(modeling_pi05, "PaliGemmaWithExpertModel", towers),
+        mock.patch.object(modeling_pi05, "get_gemma_config", sizes.__getitem__),
+    ):
+        yield
+
+
+def _gemma(variant: Variant, width: int, mlp: int) -> modeling_pi05.GemmaConfig:
+    return modeling_pi05.GemmaConfig(width, variant.depth, mlp, variant.heads, variant.kv_heads, variant.head_dim)
+
+
+def _config(variant: Variant) -> PI05Config:
+    size = variant.image_size
+    return PI05Config(
+        chunk_size=CHUNK,
+        n_action_steps=CHUNK,
+        max_action_dim=MODEL_DIM,
+        image_resolution=(size, size),
+        device="cpu",
+        push_to_hub=False,
+        input_features={"observation.images.top": PolicyFeature(FeatureType.VISUAL, (3, size, size))},
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (7,))},
+    )

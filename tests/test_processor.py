@@ -1,0 +1,234 @@
+"""Processors: affine normalisation by exact quantiles, state bins, prompt, tokens, images."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from lerobot.policies.pi05.processor_pi05 import Pi05PrepareStateTokenizerProcessorStep
+from lerobot.processor import PolicyProcessorPipeline
+from lerobot.processor.converters import create_transition
+from tokenizers import Tokenizer
+
+from lerobot_policy_quantile.processor_quantile import (
+    PromptTokenizerStep,
+    fit_image,
+    load_tokenizer,
+    make_quantile_pre_post_processors,
+    prompt_text,
+    state_bins,
+)
+from lerobot_policy_quantile.statistics import (
+    SMALLEST_RANGE,
+    exact_statistics,
+    normalisation_range,
+    use_exact_statistics,
+    write_exact_statistics,
+)
+from tests.support.datasets import CAMERA, TASK, make_dataset
+from tests.support.policies import STATS, make_config, raw_batch
+
+
+@pytest.fixture
+def pipelines():
+    return make_quantile_pre_post_processors(make_config(), STATS)
+
+
+# --- normalisation ----------------------------------------------------------------------------
+
+
+def test_normalisation_is_affine_without_clipping(pipelines):
+    """q01 -> -1, q99 -> 1, and five ranges beyond q99 -> 11."""
+    batch = raw_batch(3)
+    low, high = STATS["action"]["q01"], STATS["action"]["q99"]
+    batch["action"] = torch.stack([low, high, high + 5 * (high - low)])[:, None].repeat(1, 10, 1)
+    out = pipelines[0](batch)["action"]
+    torch.testing.assert_close(out[:, 0], torch.tensor([[-1.0] * 3, [1.0] * 3, [11.0] * 3]))
+    torch.testing.assert_close(pipelines[1](out), batch["action"])
+
+
+def test_a_fresh_pipeline_without_statistics_is_refused():
+    with pytest.raises(ValueError, match=r"dataset_stats must hold q01, q99 of observation.state"):
+        make_quantile_pre_post_processors(make_config(), None)
+
+
+# --- state and prompt -------------------------------------------------------------------------
+
+
+def test_state_bins_are_pi05s_inside_the_range_and_clipped_outside():
+    inside = torch.cat([torch.linspace(-1, 1, 4001), torch.tensor([-1e-9, 0.0, 1 / 128, -1 / 128])])[:, None]
+    pi05 = np.digitize(inside.numpy(), bins=np.linspace(-1, 1, 257)[:-1]) - 1
+    np.testing.assert_array_equal(state_bins(inside).numpy(), pi05)
+    assert state_bins(torch.tensor([[-1.5, -1.0, 0.0, 1.0, 7.0]])).tolist() == [[0, 0, 128, 255, 255]]
+
+
+def test_prompt_is_pi05s_word_for_word():
+    state = torch.tensor([[0.1, -0.99], [0.5, 0.0]])
+    tasks = [" pick_up the\ncup ", "stack"]
+    transition = create_transition(observation={"observation.state": state}, complementary_data={"task": list(tasks)})
+    theirs = Pi05PrepareStateTokenizerProcessorStep()(transition)["complementary_data"]["task"]
+    assert [prompt_text(task, bins) for task, bins in zip(tasks, state_bins(state).tolist(), strict=True)] == theirs
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_state_that_is_not_finite_is_refused_with_row_and_frame(pipelines, value):
+    batch = raw_batch(4)
+    batch["observation.state"][2, 1] = value
+    with pytest.raises(ValueError, match=r"observation.state must be finite; row 2 \(frame index 102\), dimension 1"):
+        pipelines[0](batch)
+
+
+@pytest.mark.parametrize(("key", "says"), [("task", "task is missing"), ("observation.state", "observation.state is")])
+def test_missing_task_or_state_is_refused(pipelines, key, says):
+    batch = raw_batch()
+    del batch[key]
+    with pytest.raises(ValueError, match=says):
+        pipelines[0](batch)
+
+
+# --- tokenizer --------------------------------------------------------------------------------
+
+
+def test_shipped_tokenizer_reads_any_text_and_gives_each_bin_one_token():
+    tokenizer = load_tokenizer("shipped")
+    for text in (prompt_text(TASK, [0, 127, 255]), "Zażółć gęślą jaźń 😀\t\n"):
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    assert all(len(tokenizer.encode(f" {bin_}").ids) == 2 for bin_ in range(256))  # <bos> and the bin
+
+
+def test_tokens_are_padded_on_the_right_and_marked(pipelines):
+    batch = raw_batch(2)
+    batch["task"] = ["push", "push the cart aside to the left"]
+    out = pipelines[0](batch)
+    tokens, valid = out["observation.language.tokens"], out["observation.language.attention_mask"]
+    assert tokens.shape == valid.shape == (2, 64)
+    assert valid.dtype == torch.bool
+    assert (valid.int().diff(dim=1) <= 0).all()  # real tokens first
+    assert (tokens[~valid] == load_tokenizer("shipped").token_to_id("<pad>")).all()
+    assert valid[0].sum() < valid[1].sum()
+
+
+def test_a_prompt_is_never_cut():
+    before, _ = make_quantile_pre_post_processors(make_config(tokenizer_max_length=8), STATS)
+    with pytest.raises(ValueError, match=r"raise policy.tokenizer_max_length"):
+        before(raw_batch())
+
+
+def test_a_tokenizer_larger_than_the_vocabulary_is_refused():
+    with pytest.raises(ValueError, match="tokenizer must fit the backbone's vocabulary of 100"):
+        PromptTokenizerStep(64, "shipped", vocab_size=100)
+
+
+def test_a_local_tokenizer_travels_with_the_checkpoint(tmp_path):
+    """Saved from a folder that is then deleted: the copied pipeline still gives the same tokens."""
+    source, saved, moved = tmp_path / "tokenizer", tmp_path / "saved", tmp_path / "elsewhere"
+    source.mkdir()
+    load_tokenizer("shipped").save(str(source / "tokenizer.json"))
+    before, _ = make_quantile_pre_post_processors(make_config(tokenizer=str(source)), STATS)
+    expected = before(raw_batch())["observation.language.tokens"]
+    before.save_pretrained(saved)
+    shutil.rmtree(source)
+    saved.rename(moved)
+    assert str(tmp_path) not in "".join(path.read_text() for path in moved.glob("*.json"))
+    loaded = PolicyProcessorPipeline.from_pretrained(moved, config_filename="policy_preprocessor.json")
+    torch.testing.assert_close(loaded(raw_batch())["observation.language.tokens"], expected)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"folder with tokenizer.json"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_the_committed_tokenizer_is_the_scripts(tmp_path, monkeypatch):
+    from importlib import resources
+    from runpy import run_path
+
+    from tests.support.command_line import ROOT
+
+    script = run_path(str(ROOT / "scripts" / "make_tokenizer.py"))
+    monkeypatch.setitem(script["main"].__globals__, "TARGET", tmp_path / "tokenizer.json")
+    script["main"]()
+    shipped = resources.files("lerobot_policy_quantile").joinpath("tokenizer.json").read_text()
+    assert (tmp_path / "tokenizer.json").read_text() == shipped
+    assert Tokenizer.from_str(shipped).get_vocab_size() <= 1024
+
+
+# --- images -----------------------------------------------------------------------------------
+
+
+def test_images_keep_their_ratio_and_are_padded_with_black():
+    image = fit_image(CAMERA, torch.ones(1, 3, 32, 64), (64, 64))
+    assert image.shape == (1, 3, 64, 64)
+    assert (image[:, :, 16:48] == 1).all()
+    assert (image[:, :, :16] == -1).all()
+    assert (image[:, :, 48:] == -1).all()
+
+
+def test_bytes_and_fractions_mean_the_same_image():
+    bytes_ = torch.randint(256, (2, 3, 64, 64), dtype=torch.uint8)
+    torch.testing.assert_close(fit_image(CAMERA, bytes_, (64, 64)), fit_image(CAMERA, bytes_ / 255, (64, 64)))
+
+
+@pytest.mark.parametrize(("image", "says"), [(torch.full((1, 3, 8, 8), 200.0), "0, 1"), (torch.zeros(1, 8, 8), "axes")])
+def test_images_in_other_units_or_shapes_are_refused(image, says):
+    with pytest.raises(ValueError, match=says):
+        fit_image(CAMERA, image, (64, 64))
+
+
+def test_a_missing_camera_is_refused_with_what_is_there(pipelines):
+    batch = raw_batch()
+    batch["observation.images.side"] = batch.pop(CAMERA)
+    with pytest.raises(ValueError, match=r"cameras missing: the policy reads observation.images.top") as error:
+        pipelines[0](batch)
+    assert "observation.images.side" in str(error.value)
+    assert "--rename_map" in str(error.value)
+
+
+# --- exact statistics -------------------------------------------------------------------------
+
+
+def test_exact_quantiles_are_the_datas_and_lerobots_are_not(tmp_path):
+    """Two episodes on the two sides of zero: the mean of their quantiles is a range neither has."""
+    dataset = make_dataset(tmp_path / "data", episodes=2, frames=40)
+    actions = np.stack([np.asarray(row["action"]) for row in dataset.hf_dataset])
+    expected = np.quantile(actions.astype(np.float64), [0.01, 0.99], axis=0)
+    exact = exact_statistics(tmp_path / "data")["action"]
+    np.testing.assert_allclose([exact["q01"], exact["q99"]], expected, rtol=1e-6)
+    assert abs(dataset.meta.stats["action"]["q99"][0] - expected[1, 0]) > 0.5
+    use_exact_statistics(dataset.meta)
+    np.testing.assert_allclose(dataset.meta.stats["action"]["q99"], expected[1], rtol=1e-6)
+    assert "mean" in dataset.meta.stats["action"]
+
+
+def test_exact_quantiles_can_be_written_to_the_dataset(tmp_path):
+    make_dataset(tmp_path / "data", episodes=2)
+    path = write_exact_statistics(tmp_path / "data")
+    stored = json.loads(path.read_text())
+    exact = exact_statistics(tmp_path / "data")
+    np.testing.assert_allclose(stored["action"]["q01"], exact["action"]["q01"])
+    assert CAMERA in stored
+
+
+def test_near_constant_dimensions_get_a_least_range():
+    """Column 0 rests and moves once, 1 never moves, 2 trembles, 3 is ordinary."""
+    values = np.zeros((1000, 4), dtype=np.float32)
+    values[500, 0] = 1.0
+    values[:, 1] = 3.0
+    values[:, 2] = 1e-6 * np.arange(1000) / 1000
+    values[:, 3] = np.linspace(-1, 1, 1000)
+    found = normalisation_range(values)
+    np.testing.assert_allclose(found["q99"] - found["q01"], [1.0, SMALLEST_RANGE, SMALLEST_RANGE, 1.96], rtol=5e-3)
+    assert found["q01"][1] < 3.0 < found["q99"][1]
+
+
+@pytest.mark.parametrize("key", ["observation.state", "action"])
+def test_nan_in_a_dataset_is_refused_with_episode_frame_and_key(tmp_path, key):
+    make_dataset(tmp_path / "data", poison=key)
+    with pytest.raises(ValueError, match=f"{key} must be finite; episode 1, frame 4, dimension 1"):
+        exact_statistics(tmp_path / "data")
+
+
+def test_a_folder_without_data_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="root must be a LeRobot dataset"):
+        exact_statistics(tmp_path)
