@@ -43,11 +43,6 @@ def seconds_to_end(root) -> float:
     """Two processes with batches of 4, one of them killed after a checkpoint: seconds to the end of the run."""
     arguments = train_arguments(root / "data", root / "two", *SETTINGS, PRECISE)
     two = start(*LAUNCH, BIN / "lerobot-train", *arguments, log=root / "two.log")
-        *LAUNCH,
-        BIN / "lerobot-train",
-        *train_arguments(root / "data", root / "two", *SETTINGS, PRECISE),
-        log=root / "two.log",
-    )
     wait_for(root / "two" / "checkpoints" / "last")
     os.kill(workers(two.pid)[1], signal.SIGKILL)
     killed = time.monotonic()
