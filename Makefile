@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help test check verify bench format lock clean
+.PHONY: help test check verify bench fullsize format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ verify: .venv/.ready ## print the theory's claims beside what was measured
 
 bench: .venv/.ready ## measure speed and memory against plain PyTorch; writes runs/bench/
 	@$(PY) benchmarks/core_speed.py
+
+fullsize: .venv/.ready ## build, run, save, reload the full-size pi0.5 with random weights (20 GiB of memory, 14 GB of disk)
+	@$(PY) scripts/fullsize.py
 
 format: .venv/.ready ## fix what lint and format can fix
 	@.venv/bin/ruff check --fix .

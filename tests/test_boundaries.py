@@ -1,12 +1,14 @@
 """The maths stands alone, and its signatures say the truth about shapes."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import lerobot_policy_quantile
 from tests.support.blocked_imports import BLOCKED
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +65,16 @@ def test_the_shape_check_bites(tmp_path):
     result = run_pytest(*CHECK_SHAPES, str(wrong))
     assert result.returncode != 0
     assert "TypeCheckError" in result.stdout
+
+
+def test_only_the_backbone_knows_lerobots_pi05_modules():
+    package = Path(lerobot_policy_quantile.__file__).parent
+    knowing = {
+        file.relative_to(package).parts[0]
+        for file in package.rglob("*.py")
+        if re.search(r"lerobot\.policies\.(pi05|pi_gemma)", file.read_text())
+    }
+    assert knowing == {"backbone"}
 
 
 @pytest.mark.parametrize("module", ["lerobot_policy_quantile", "lerobot_policy_quantile.core"])
