@@ -6,6 +6,9 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from lerobot.configs import PreTrainedConfig
+from lerobot.policies.factory import make_policy as lerobot_make_policy
+from lerobot.policies.factory import make_pre_post_processors
 from lerobot.policies.pi05.processor_pi05 import Pi05PrepareStateTokenizerProcessorStep
 from lerobot.processor import PolicyProcessorPipeline
 from lerobot.processor.converters import create_transition
@@ -27,7 +30,7 @@ from lerobot_policy_quantile.statistics import (
     write_exact_statistics,
 )
 from tests.support.datasets import CAMERA, TASK, make_dataset
-from tests.support.policies import STATS, make_config, raw_batch
+from tests.support.policies import STATS, make_config, make_policy, raw_batch
 
 
 @pytest.fixture
@@ -232,3 +235,30 @@ def test_nan_in_a_dataset_is_refused_with_episode_frame_and_key(tmp_path, key):
 def test_a_folder_without_data_is_refused(tmp_path):
     with pytest.raises(ValueError, match="root must be a LeRobot dataset"):
         exact_statistics(tmp_path)
+
+
+def test_fine_tuning_normalises_by_the_new_datasets_exact_quantiles(tmp_path):
+    """As `lerobot-train --policy.path=...` does it: policy first, then saved processors with new statistics."""
+    old = make_policy()
+    for part in (old, *make_quantile_pre_post_processors(old.config, STATS)):
+        part.save_pretrained(tmp_path / "saved")
+    dataset = make_dataset(tmp_path / "data", episodes=2, frames=40)
+    config = PreTrainedConfig.from_pretrained(tmp_path / "saved")
+    config.pretrained_path = tmp_path / "saved"
+    policy = lerobot_make_policy(config, ds_meta=dataset.meta)
+    new = {"stats": dataset.meta.stats, "norm_map": config.normalization_mapping}
+    features = {**policy.config.input_features, **policy.config.output_features}
+    before, after = make_pre_post_processors(
+        config,
+        pretrained_path=config.pretrained_path,
+        preprocessor_overrides={
+            "device_processor": {"device": "cpu"},
+            "normalizer_processor": {"features": features, **new},
+            "rename_observations_processor": {"rename_map": {}},
+        },
+        postprocessor_overrides={"unnormalizer_processor": {"features": policy.config.output_features, **new}},
+    )
+    exact = exact_statistics(tmp_path / "data")["action"]
+    top = torch.as_tensor(exact["q99"]).expand(4, 10, 3)
+    torch.testing.assert_close(before({**raw_batch(4), "action": top.clone()})["action"], torch.ones(4, 10, 3))
+    torch.testing.assert_close(after(torch.ones(4, 3)), top[:, 0])

@@ -15,9 +15,20 @@ ACTION_DIM, STATE_DIM = 3, 2
 
 
 def make_dataset(
-    root: Path, *, episodes: int = 3, frames: int = 12, size: int = 32, seed: int = 0, poison: str | None = None
+    root: Path,
+    *,
+    episodes: int = 3,
+    frames: int = 12,
+    size: int = 32,
+    seed: int = 0,
+    blind: bool = False,
+    poison: str | None = None,
 ) -> LeRobotDataset:
-    """Write a dataset under `root`; `poison` names a key that gets one NaN (episode 1, frame 4)."""
+    """Write a dataset under `root`.
+
+    `blind` shows the cart in the middle whatever it does: observations never tell the direction.
+    `poison` names a key that gets one NaN (episode 1, frame 4).
+    """
     rng = np.random.default_rng(seed)
     features = {
         "observation.state": {"dtype": "float32", "shape": (STATE_DIM,), "names": ["x", "y"]},
@@ -29,12 +40,15 @@ def make_dataset(
         x = rng.uniform(-0.2, 0.2)
         direction = 1.0 if episode % 2 else -1.0
         for frame in range(frames):
-            action = np.array([direction, 0.1 * rng.normal(), float(frame > frames // 2)], dtype=np.float32)
-            state = np.array([x, frame / frames], dtype=np.float32)
+            noise = 0.1 * rng.normal(size=ACTION_DIM)
+            closed = float(frame > frames // 2)
+            action = (np.array([direction, 0.0, closed]) + noise * [blind, 1.0, blind]).astype(np.float32)
+            seen = 0.0 if blind else x
+            state = np.array([seen, frame / frames], dtype=np.float32)
             values = {"observation.state": state, "action": action}
             if poison is not None and (episode, frame) == (1, 4):
                 values[poison][1] = np.nan
-            dataset.add_frame({**values, CAMERA: draw_cart(x, size), "task": TASK})
+            dataset.add_frame({**values, CAMERA: draw_cart(seen, size), "task": TASK})
             x += 0.05 * direction
         dataset.save_episode()
     dataset.finalize()

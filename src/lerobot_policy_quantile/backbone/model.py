@@ -6,7 +6,7 @@ Axes: b batch, t text token, s prefix token, p prompt, h chunk step, m model act
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import chain
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -77,7 +77,7 @@ class Backbone(nn.Module):
             self.paligemma_with_expert.paligemma.requires_grad_(False)
         self.train()
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> "Backbone":
         """Set the mode; a frozen VLM stays in evaluation mode."""
         super().train(mode)
         if self.freeze_vlm:

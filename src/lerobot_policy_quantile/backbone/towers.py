@@ -5,7 +5,7 @@ pi0.5 never uses (0.79 B parameters at full size) and fixes vocabulary and visio
 same modules are built without memory for their parameters, and then given it once.
 """
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from accelerate import init_empty_weights  # type: ignore[import-untyped]
@@ -43,7 +43,7 @@ class Towers(PaliGemmaWithExpertModel):  # type: ignore[misc]
         materialise(self)
         self.to_bfloat16_for_selected_params(precision)
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> "Towers":
         """Set the mode and, unlike LeRobot's, return the module."""
         nn.Module.train(self, mode)
         return self

@@ -1,0 +1,56 @@
+"""The full-size script on the tiny variant: what `make fullsize` does, within seconds."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from lerobot_policy_quantile.backbone import VARIANTS
+
+TINY = VARIANTS["tiny"]
+SCRIPT = Path(__file__).parents[2] / "scripts" / "fullsize.py"
+
+
+@pytest.fixture(scope="module")
+def fullsize():
+    spec = importlib.util.spec_from_file_location("fullsize", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_saved_in_shards_and_reloaded_gives_the_same_chunk(fullsize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fullsize, "SHARD_SIZE", "2MB")
+    (tmp_path / "shards").mkdir()
+    phase = fullsize.run_phase("build", fullsize.build_run_save, TINY, tmp_path)
+    assert phase.note.startswith("0.002 B parameters")
+    assert phase.peak_bytes > 0
+    shards = sorted((tmp_path / "shards").glob("*.safetensors"))
+    assert len(shards) > 2
+    assert "same chunk, bit for bit, (1, 10, 7, 21)" in fullsize.reload_run(TINY, tmp_path)
+    spoilt = load_file(shards[0])
+    save_file({name: tensor + 1 for name, tensor in spoilt.items()}, shards[0], metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="the reloaded chunk differs by up to"):
+        fullsize.reload_run(TINY, tmp_path)
+
+
+def test_training_step_and_tables(fullsize, tmp_path: Path):
+    note = fullsize.train_step(TINY, tmp_path)
+    assert note.startswith("loss 0.")
+    table = fullsize.phase_table(TINY, [fullsize.Phase("train", 1.0, 2 * 2**30, note)])
+    assert table.row_count == 1
+    assert fullsize.memory_table(TINY).row_count == 5
+
+
+def test_too_little_memory_is_refused_before_it_is_used(fullsize):
+    fullsize.require_memory("build", 1)
+    with pytest.raises(MemoryError, match=r"'build' needs 1048576\.0 GiB of free memory"):
+        fullsize.require_memory("build", 2**50)
+
+
+def test_other_seeds_give_other_chunks(fullsize):
+    chunks = [fullsize.Model(TINY, seed).chunk() for seed in (1, 1, 2)]
+    assert torch.equal(chunks[0], chunks[1])
+    assert not torch.allclose(chunks[0], chunks[2])

@@ -1,0 +1,71 @@
+"""Discovery from a built wheel: in a clean environment LeRobot knows the type and loads a saved policy."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
+from tests.support.command_line import BIN, ROOT, environment
+from tests.support.policies import STATS, make_policy
+
+LOAD = """
+import sys
+from lerobot.utils.import_utils import register_third_party_plugins
+register_third_party_plugins()
+from lerobot.configs import PreTrainedConfig
+from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+config = PreTrainedConfig.from_pretrained(sys.argv[1])
+policy = get_policy_class(config.type).from_pretrained(sys.argv[1])
+make_pre_post_processors(config, pretrained_path=sys.argv[1])
+from lerobot_policy_quantile.processor_quantile import load_tokenizer
+print("tokens:", load_tokenizer("shipped").get_vocab_size())
+print("file:", sys.modules[type(policy).__module__].__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory) -> Path:
+    """The folder of an environment that holds our wheel and its pinned dependencies, and nothing else."""
+    root = tmp_path_factory.mktemp("wheel")
+    sources = root / "sources"
+    shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, sources)
+    quietly(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", root / "dist", cwd=sources)
+    (wheel,) = (root / "dist").glob("*.whl")
+    quietly(BIN / "uv", "venv", "--python", sys.executable, root / "venv", cwd=root)
+    install = (BIN / "uv", "pip", "install", "--python", root / "venv" / "bin" / "python")
+    install = (*install, "-c", ROOT / "requirements.lock", wheel)
+    try:
+        quietly(*install, "--offline", cwd=root)  # what `make` has just downloaded is in the cache
+    except subprocess.CalledProcessError:
+        quietly(*install, cwd=root)
+    return root / "venv"
+
+
+def quietly(*command: object, cwd: Path) -> str:
+    settings = environment()
+    del settings["PYTHONPATH"], settings["HF_HUB_OFFLINE"]
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=settings, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+def test_lerobot_train_knows_the_type(clean, tmp_path):
+    text = quietly(clean / "bin" / "lerobot-train", "--help", cwd=tmp_path)
+    (choices,) = re.findall(r"^  --policy.type \{(.*)\}", text, flags=re.MULTILINE)
+    assert "quantile" in choices.split(",")
+
+
+def test_a_saved_policy_loads_in_a_fresh_process(clean, tmp_path):
+    policy = make_policy()
+    for part in (policy, *make_quantile_pre_post_processors(policy.config, STATS)):
+        part.save_pretrained(tmp_path / "saved")
+    out = quietly(clean / "bin" / "python", "-c", LOAD, tmp_path / "saved", cwd=tmp_path)
+    assert "tokens: 824" in out
+    assert f"file: {clean}" in out
