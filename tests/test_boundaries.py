@@ -13,7 +13,8 @@ from tests.support.blocked_imports import BLOCKED
 
 ROOT = Path(__file__).parent.parent
 BLOCK = ("-p", "tests.support.blocked_imports")
-CHECK_SHAPES = ("--jaxtyping-packages=lerobot_policy_quantile.core,beartype.beartype", "-m", "not bad_input")
+CHECKED = "lerobot_policy_quantile.core,lerobot_policy_quantile.backbone,beartype.beartype"
+CHECK_SHAPES = (f"--jaxtyping-packages={CHECKED}", "-m", "not bad_input")
 
 
 def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -48,8 +49,9 @@ def test_core_imports_nothing_of_lerobot_a_simulator_or_the_command_line():
 
 
 def test_shapes_hold_at_run_time():
-    """The core tests again, with every annotated shape checked at every call."""
-    result = run_pytest(*CHECK_SHAPES, "tests/core", "--deselect", "tests/core/test_recovery.py")
+    """Tests of the maths and of the backbone again, with every annotated shape checked at every call."""
+    backbone = ("tests/backbone/test_attention.py", "tests/backbone/test_model.py")
+    result = run_pytest(*CHECK_SHAPES, "tests/core", "--deselect", "tests/core/test_recovery.py", *backbone)
     assert result.returncode == 0, result.stdout[-4000:]
 
 

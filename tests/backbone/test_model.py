@@ -247,6 +247,7 @@ def test_wrap_names_find_the_layers_of_every_tower():
     assert len(wrapped) == 2 * TINY.depth + TINY.vision_depth
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -261,6 +262,7 @@ def test_wrong_settings_are_refused(settings: dict[str, object], message: str):
         Backbone(TINY, **settings)
 
 
+@pytest.mark.bad_input
 def test_wrong_observations_are_refused():
     backbone = Backbone(TINY)
     images, image_valid, tokens, token_valid = observation(TINY)
@@ -276,6 +278,7 @@ def test_wrong_observations_are_refused():
         backbone.prefix(images, image_valid, tokens + 1024, token_valid)
 
 
+@pytest.mark.bad_input
 def test_wrong_actions_are_refused():
     backbone = Backbone(TINY, model_dim=MODEL_DIM)
     expert = backbone.expert(backbone.prefix(*observation(TINY)))
