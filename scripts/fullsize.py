@@ -191,12 +191,14 @@ def main() -> None:
                 require_memory(name, needed.get(name, weights + 2 * GIB))
                 console.print(f"{name} ...")
                 phases.append(pool.submit(run_phase, name, task, variant, folder).result())
-    finally:
+    except MemoryError as refusal:
+        sys.exit(f"{refusal}; close other programs, or leave the training step out with --no-train")
+    finally:  # what was measured is shown even when a later phase is refused
+        console.print(phase_table(variant, phases))
+        console.print(memory_table(variant))
         if not arguments.keep:
             shutil.rmtree(folder / "shards")
             (folder / "chunk.safetensors").unlink(missing_ok=True)
-    console.print(phase_table(variant, phases))
-    console.print(memory_table(variant))
 
 
 if __name__ == "__main__":

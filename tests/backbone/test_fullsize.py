@@ -1,6 +1,8 @@
 """The full-size script on the tiny variant: what `make fullsize` does, within seconds."""
 
 import importlib.util
+import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,38 @@ def test_too_little_memory_is_refused_before_it_is_used(fullsize):
     fullsize.require_memory("build", 1)
     with pytest.raises(MemoryError, match=r"'build' needs 1048576\.0 GiB of free memory"):
         fullsize.require_memory("build", 2**50)
+
+
+def test_a_refused_phase_loses_no_measurement(fullsize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    """Training does not fit: the phases before it are in the table all the same, and the exit is not zero."""
+
+    def refuse_training(name: str, needed: int) -> None:
+        if "training" in name:
+            raise MemoryError(f"{name!r} needs more")
+
+    class Here:
+        """Runs a phase in this process."""
+
+        def __init__(self, **_: object) -> None:
+            pass
+
+        __enter__ = lambda self: self  # noqa: E731
+        __exit__ = lambda self, *_: None  # noqa: E731
+
+        def submit(self, work, *arguments):
+            future: Future = Future()
+            future.set_result(work(*arguments))
+            return future
+
+    monkeypatch.setattr(fullsize, "require_memory", refuse_training)
+    monkeypatch.setattr(fullsize, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(sys, "argv", ["fullsize.py", "--variant", "tiny", "--folder", str(tmp_path)])
+    with pytest.raises(SystemExit, match="'one training step' needs more; close other programs"):
+        fullsize.main()
+    printed = capsys.readouterr().out
+    assert "same chunk, bit for bit" in printed
+    assert "training with a frozen VLM, computed" in printed
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_seeds_give_other_chunks(fullsize):
