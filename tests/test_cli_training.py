@@ -4,14 +4,13 @@ import json
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.support.command_line import BIN, ENVIRONMENT, run, start, train_arguments
+from tests.support.command_line import BIN, ENVIRONMENT, PATIENCE, run, start, train_arguments, wait_for
 from tests.support.datasets import make_dataset
 
 STEPS, SAVE = 24, 12
@@ -38,16 +37,8 @@ def runs(tmp_path_factory) -> Path:
     wait_for(root / "cut" / "checkpoints" / "last", cut, root / "cut.log")
     os.kill(cut.pid, signal.SIGKILL)
     cut.wait()
-    assert whole.wait(300) == 0, (root / "whole.log").read_text()[-3000:]
+    assert whole.wait(PATIENCE) == 0, (root / "whole.log").read_text()[-3000:]
     return root
-
-
-def wait_for(path: Path, process, log: Path, timeout: float = 200) -> None:
-    end = time.monotonic() + timeout
-    while not path.exists():
-        assert process.poll() is None, log.read_text()[-3000:]
-        assert time.monotonic() < end, f"{path} did not appear in {timeout} s"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +103,7 @@ def test_nan_in_the_dataset_stops_training_before_the_first_step(tmp_path):
     make_dataset(tmp_path / "data", poison="action")
     log = tmp_path / "log"
     command = train_arguments(tmp_path / "data", tmp_path / "out", "--steps=2")
-    assert start(BIN / "lerobot-train", *command, log=log).wait(200) != 0
+    assert start(BIN / "lerobot-train", *command, log=log).wait(PATIENCE) != 0
     text = log.read_text()
     assert "action must be finite; episode 1, frame 4, dimension 1" in text
     assert "step:1 " not in text

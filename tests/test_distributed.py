@@ -5,14 +5,13 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.support.command_line import BIN, run, start, train_arguments
+from tests.support.command_line import BIN, PATIENCE, run, start, train_arguments, wait_for
 from tests.support.datasets import make_dataset
 from tests.support.ddp_edge_cases import CASES
 
@@ -28,43 +27,40 @@ LAUNCH = (BIN / "torchrun", "--standalone", "--nproc_per_node=2")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory) -> Iterator[Path]:
-    """Where all runs live. The run of one process, with batches of 8, goes on beside the others."""
+def root(tmp_path_factory) -> Path:
+    """Where all runs live, with the dataset of all."""
     root = tmp_path_factory.mktemp("distributed")
     make_dataset(root / "data", frames=FRAMES)
-    arguments = train_arguments(root / "data", root / "one", *SETTINGS, PRECISE, "--batch_size=8")
-    one = start(BIN / "lerobot-train", *arguments, log=root / "one.log")
-    yield root
-    assert one.wait(300) == 0, (root / "one.log").read_text()[-3000:]
+    return root
 
 
 @pytest.fixture(scope="module")
-def seconds_to_end(root) -> float:
+def one(root) -> subprocess.Popen[bytes]:
+    """One process with batches of 8; it goes on beside the others."""
+    arguments = train_arguments(root / "data", root / "one", *SETTINGS, PRECISE, "--batch_size=8")
+    return start(BIN / "lerobot-train", *arguments, log=root / "one.log")
+
+
+@pytest.fixture(scope="module")
+def seconds_to_end(root, one) -> float:
     """Two processes with batches of 4, one of them killed after a checkpoint: seconds to the end of the run."""
     arguments = train_arguments(root / "data", root / "two", *SETTINGS, PRECISE)
     two = start(*LAUNCH, BIN / "lerobot-train", *arguments, log=root / "two.log")
-    wait_for(root / "two" / "checkpoints" / "last")
+    wait_for(root / "two" / "checkpoints" / "last", two, root / "two.log")
     os.kill(workers(two.pid)[1], signal.SIGKILL)
     killed = time.monotonic()
-    assert two.wait(120) != 0
+    assert two.wait(PATIENCE) != 0
     return time.monotonic() - killed
 
 
 @pytest.fixture(scope="module")
-def resumed(root, seconds_to_end) -> Path:
+def resumed(root, one, seconds_to_end) -> Path:
     """The broken run, continued by two processes, which then go through the cases that could hang."""
     config = root / "two" / "checkpoints" / "last" / "pretrained_model" / "train_config.json"
     arguments = (f"--config_path={config.resolve()}", "--resume=true", PRECISE)
     run(*LAUNCH, "-m", "tests.support.ddp_edge_cases", *arguments, log=root / "resumed.log")
-    wait_for(root / "one" / "checkpoints" / f"{STEPS:06d}" / "training_state" / "scheduler_state.json")
+    assert one.wait(PATIENCE) == 0, (root / "one.log").read_text()[-3000:]
     return root
-
-
-def wait_for(path: Path, timeout: float = 240) -> None:
-    end = time.monotonic() + timeout
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} did not appear in {timeout} s"
-        time.sleep(0.01)
 
 
 def workers(launcher: int) -> list[int]:

@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+PATIENCE = 900.0
+"""Seconds for one command: loading LeRobot alone takes half a minute on a busy machine."""
 POLICY = ("--policy.type=quantile", "--policy.backbone=tiny", "--policy.device=cpu", "--policy.push_to_hub=false")
 TRAINING = ("--num_workers=0", "--env_eval_freq=0", "--log_freq=1", "--wandb.enable=false")
 ENVIRONMENT = ("--env.type=toy_cart", "--env.discover_packages_path=tests.support.toy_cart")
@@ -30,12 +33,22 @@ def start(*command: object, log: Path, env: dict[str, str] | None = None) -> sub
         )
 
 
-def run(*command: object, log: Path, env: dict[str, str] | None = None, timeout: float = 300) -> str:
+def run(*command: object, log: Path, env: dict[str, str] | None = None, timeout: float = PATIENCE) -> str:
     """Run a command to its end and return its output; a failure shows the end of it."""
     code = start(*command, log=log, env=env).wait(timeout)
     text = log.read_text(errors="replace")
     assert code == 0, f"{command[0]} ended with {code}:\n{text[-4000:]}"
     return text
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until a file appears; the end of the process that should write it is an error."""
+    end = time.monotonic() + PATIENCE
+    while not path.exists():
+        code = process.poll()
+        assert code in (None, 0), f"ended with {code}:\n{log.read_text(errors='replace')[-3000:]}"
+        assert time.monotonic() < end, f"{path} did not appear in {PATIENCE} s"
+        time.sleep(0.01)
 
 
 def train_arguments(dataset: Path, output: Path, *extra: object) -> list[object]:
