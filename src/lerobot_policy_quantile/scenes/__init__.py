@@ -1,0 +1,1 @@
+"""Simulated worlds behind one small contract, and the scripted expert that moves in them."""
