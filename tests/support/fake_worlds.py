@@ -33,6 +33,8 @@ class FakeWorld:
         self.fresh = True
 
     def step(self, action, *, observe: bool = False) -> None:
+        if self.pause > 1:  # tells a test that an episode is under way
+            (self.folder / "asleep").touch()
         time.sleep(self.pause)
         if self.count == 7 and self.scene != "fake" and self._bad():
             self._misbehave()
