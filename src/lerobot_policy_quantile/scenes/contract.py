@@ -10,11 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, UInt8
-from numpy import ndarray
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+else:
+    Array = np.ndarray
 
 ACTION_DIM = 7
 """Position (3), axis-angle (3), gripper (1: -1 opens, +1 closes); all in [-1, 1]."""
@@ -24,7 +28,7 @@ STATE_DIM = 8
 
 CONTROL_HZ = 20
 
-Frames = dict[str, UInt8[ndarray, "y x 3"]]
+Frames = dict[str, UInt8[Array, "y x 3"]]
 """One picture per camera, the right way up."""
 
 
@@ -32,11 +36,12 @@ Frames = dict[str, UInt8[ndarray, "y x 3"]]
 class Layout:
     """Where things are, in world coordinates (metres): what a scripted expert may know and a policy may not."""
 
-    object: Float[ndarray, "3"]  # the thing to be moved; its name is in `object_kind`
+    object: Float[Array, "3"]  # the thing to be moved; its name is in `object_kind`
     object_kind: str
     object_yaw: float  # rotation about the vertical (radians)
-    goal: Float[ndarray, "3"]  # where it shall be released, at the height of the ground below
-    obstacle: Float[ndarray, "3"] | None  # the box's centre, None in a free scene
+    goal: Float[Array, "3"]  # the middle of where it shall be put
+    ground: float  # height of the surface the object stands on
+    obstacle: Float[Array, "3"] | None  # the box's centre, None in a free scene
 
 
 class Scene(ABC):
@@ -64,7 +69,7 @@ class Scene(ABC):
         """Begin the episode of a key. Frames of the start can be asked for."""
 
     @abstractmethod
-    def step(self, action: Float[ndarray, "7"], *, observe: bool = False) -> None:
+    def step(self, action: Float[Array, "7"], *, observe: bool = False) -> None:
         """One control step (1/20 s). Cameras are rendered only with `observe`."""
 
     @abstractmethod
@@ -72,7 +77,7 @@ class Scene(ABC):
         """The pictures a policy sees now; only after `reset` or a step with `observe`."""
 
     @abstractmethod
-    def state(self) -> Float[ndarray, "8"]:
+    def state(self) -> Float[Array, "8"]:
         """The robot state a policy sees now, sampled at the same instant as the frames."""
 
     @abstractmethod
@@ -84,7 +89,7 @@ class Scene(ABC):
         """Physics substeps of the last control step in which anything touched the obstacle."""
 
     @abstractmethod
-    def simulator_state(self) -> Float[ndarray, "n"]:
+    def simulator_state(self) -> Float[Array, "n"]:
         """Time, positions and velocities of everything, for equality checks."""
 
     @abstractmethod
@@ -96,7 +101,7 @@ class Scene(ABC):
         """Free the simulator and its renderer; twice is once."""
 
 
-def require_action(action: Float[ndarray, "7"]) -> Float[ndarray, "7"]:
+def require_action(action: Float[Array, "7"]) -> Float[Array, "7"]:
     """Refuse an action of another shape, or one that is not finite, before it reaches the simulator."""
     values = np.asarray(action, dtype=np.float64)
     if values.shape != (ACTION_DIM,):
@@ -112,7 +117,13 @@ def require_index(field: str, value: int, count: int) -> None:
         raise ValueError(f"{field} must lie in 0..{count - 1}; got {value}")
 
 
-_SCENES: dict[str, str] = {}
+_SCENES = {
+    "embedded": "lerobot_policy_quantile.scenes.embedded",
+    "libero_spatial": "lerobot_policy_quantile.scenes.libero",
+    "libero_object": "lerobot_policy_quantile.scenes.libero",
+    "libero_goal": "lerobot_policy_quantile.scenes.libero",
+    "libero_10": "lerobot_policy_quantile.scenes.libero",
+}
 """Name -> the module whose `make(name, obstacle=, camera_size=)` builds it; imported when first asked for."""
 
 
