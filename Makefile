@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help test check verify bench format lock clean
+.PHONY: help test check verify bench bench-env expert format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,12 @@ verify: .venv/.ready ## print the theory's claims beside what was measured
 
 bench: .venv/.ready ## measure speed and memory against plain PyTorch; writes runs/bench/
 	@$(PY) benchmarks/core_speed.py
+
+bench-env: .venv/.ready ## steps per second with pictures on demand against rendering every step; writes runs/bench-env/
+	@OMP_NUM_THREADS=1 $(PY) benchmarks/env_speed.py
+
+expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of LIBERO-Object (half an hour)
+	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py
 
 format: .venv/.ready ## fix what lint and format can fix
 	@.venv/bin/ruff check --fix .

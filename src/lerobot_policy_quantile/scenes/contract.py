@@ -38,7 +38,6 @@ class Layout:
 
     object: Float[Array, "3"]  # the thing to be moved; its name is in `object_kind`
     object_kind: str
-    object_yaw: float  # rotation about the vertical (radians)
     goal: Float[Array, "3"]  # the middle of where it shall be put
     ground: float  # height of the surface the object stands on
     obstacle: Float[Array, "3"] | None  # the box's centre, None in a free scene

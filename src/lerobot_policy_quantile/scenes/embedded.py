@@ -195,7 +195,6 @@ class EmbeddedScene(RobosuiteScene):
         return Layout(
             object=world.position("can"),
             object_kind="can",
-            object_yaw=0.0,  # a can looks the same from every side
             goal=np.array([*world.start.basket, TABLE_TOP]),
             ground=TABLE_TOP,
             obstacle=_obstacle_centre() if self.obstacle else None,

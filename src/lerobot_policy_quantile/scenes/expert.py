@@ -36,10 +36,10 @@ class Route:
             raise ValueError(f"side must be one of {', '.join(SIDES)}; got {self.side!r}")
         if not 0 < self.speed <= 1:
             raise ValueError(f"speed must lie in (0, 1]; got {self.speed}")
-        if not (0 <= self.offset <= 0.25 and 0 < self.height <= 0.5):
-            raise ValueError(
-                f"offset must lie in [0, 0.25] and height in (0, 0.5]; got {self.offset} and {self.height}"
-            )
+        if not 0 <= self.offset <= 0.25:
+            raise ValueError(f"offset must lie in [0, 0.25] metres; got {self.offset}")
+        if not 0 < self.height <= 0.5:
+            raise ValueError(f"height must lie in (0, 0.5] metres; got {self.height}")
 
     def around_obstacle(self) -> "Route":
         """The same side for the obstacle scene: further out and lower (the paper's figures)."""
@@ -48,16 +48,21 @@ class Route:
 
 @dataclass(frozen=True)
 class Grasp:
-    """How an object is taken: where the finger tips close and how far the hand turns before (metres, radians)."""
+    """How an object is taken (metres). The palm is 39 mm above the point between the finger tips: tall things are
+    taken near their top.
+    """
 
-    above_centre: float = 0.01
-    turn: float | None = 0.0  # of the hand from its start; None follows the object's yaw
+    above_centre: float = 0.01  # of that point when the fingers close
     lift: float = 0.25  # of the end effector above the ground while carrying
     release: float = 0.16
 
 
 GRASPS = {
-    "can": Grasp(),
+    "salad_dressing": Grasp(above_centre=0.045, lift=0.28, release=0.20),
+    "bbq_sauce": Grasp(above_centre=0.025),
+    "ketchup": Grasp(above_centre=0.045, lift=0.28, release=0.20),
+    "milk": Grasp(above_centre=0.035, lift=0.28, release=0.20),
+    "orange_juice": Grasp(above_centre=0.035, lift=0.28, release=0.20),
 }
 """Object-specific data; a kind that is not listed is taken with the default."""
 

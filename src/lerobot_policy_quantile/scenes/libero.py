@@ -98,11 +98,9 @@ class LiberoScene(RobosuiteScene):
         if others or predicate != "in" or not region.endswith("_contain_region"):
             raise ValueError(f"layout is known for tasks that put one thing into a basket; got {self.instruction!r}")
         number = world.obj_body_id[thing]
-        turned = world.sim.data.body_xmat[number].reshape(3, 3)[:, 0]  # where the object's x axis points
         return Layout(
             object=np.array(world.sim.data.body_xpos[number]),
             object_kind=world.objects_dict[thing].category_name,
-            object_yaw=float(np.arctan2(turned[1], turned[0])),
             goal=np.array(world.sim.data.body_xpos[world.obj_body_id[region.removesuffix("_contain_region")]]),
             ground=GROUND,
             obstacle=stand_between(_START, _SOUP, GROUND) if self.obstacle else None,

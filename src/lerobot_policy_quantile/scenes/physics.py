@@ -9,8 +9,6 @@ step, and rendering after the step would show another moment.
 """
 
 import atexit
-import os
-import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -18,9 +16,6 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from typing import Any
-
-if sys.platform == "linux":
-    os.environ.setdefault("MUJOCO_GL", "egl")  # read by robosuite when it is imported
 
 import mujoco
 import numpy as np
