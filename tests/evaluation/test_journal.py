@@ -144,7 +144,7 @@ def test_the_table_is_exact(path):
         "scene     policy  decoder  episodes  success  failure  error     rate  seconds\n"
         "embedded  ours    median          3        1        1      1   50.0 %     2.00\n"
         "embedded  ours    shared          1        1        0      0  100.0 %     1.00\n"
-        "# embedded, ours: mujoco 3.3.2, policy abc\n"
+        "# embedded, ours: mujoco 3.3.2; policy abc\n"
     )
 
 

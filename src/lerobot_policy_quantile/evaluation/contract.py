@@ -12,6 +12,9 @@ from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+OWN_DECODER = "own"
+"""The decoder a policy was saved with, or none at all: policies that know no decoders."""
+
 Images = Mapping[str, UInt8[Array, "y x 3"]]
 
 

@@ -18,10 +18,7 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from safetensors import safe_open
 from torch import Tensor
 
-from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, World
-
-OWN_DECODER = "own"
-"""The decoder a policy was saved with, or none at all."""
+from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Chunk, Observation, Policy, World
 
 CAMERAS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
 """A world's cameras under the names LeRobot gives them in LIBERO."""

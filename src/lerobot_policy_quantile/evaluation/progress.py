@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.outcome import Outcome
@@ -20,13 +20,11 @@ class ProgressBar:
         self._retries = 0
         self._console = console
         self._progress = Progress(
-            TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[counts]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=console,
         )
         self._task = self._progress.add_task("episodes", total=None, counts=self.counts)
@@ -36,7 +34,9 @@ class ProgressBar:
         """Success so far among judged episodes, errors, attempts that will be repeated."""
         success, failure, error = self._judged.values()
         rate = f"{100 * success / (success + failure):.0f} %" if success + failure else "-"
-        return f"success {success}/{success + failure} ({rate}), errors {error}, repeated {self._retries}"
+        return f"success {success}/{success + failure} ({rate}), errors {error}" + (
+            f", repeated {self._retries}" if self._retries else ""
+        )
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -49,7 +49,7 @@ class ProgressBar:
         """Show what is left."""
         self._progress.update(self._task, total=total, completed=done)
         if done:
-            self._console.print(f"{done} of {total} episodes are in the journal; running the rest")
+            self._console.print(f"{done} of {total} episodes are in the journal; running the rest", highlight=False)
 
     def report(self, outcome: Outcome, settled: bool) -> None:
         """One attempt further."""
@@ -61,4 +61,4 @@ class ProgressBar:
 
     def stopping(self, running: int) -> None:
         """Say what the first Ctrl-C did."""
-        self._console.print(f"stopping after {running} running episodes; Ctrl-C again kills them")
+        self._console.print(f"stopping after {running} running episodes; Ctrl-C again kills them", highlight=False)

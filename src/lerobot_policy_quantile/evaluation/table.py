@@ -54,6 +54,6 @@ def _contexts(rows: Sequence[Row]) -> str:
     """What the numbers were made with, one line per scene and policy."""
     known = {(row.key.scene, row.key.policy): row.versions for row in rows if row.versions and row.status != "error"}
     return "".join(
-        f"# {scene}, {policy}: {', '.join(f'{name} {value}' for name, value in sorted(versions.items()))}\n"
+        f"# {scene}, {policy}: {'; '.join(f'{name} {value}' for name, value in sorted(versions.items()))}\n"
         for (scene, policy), versions in sorted(known.items())
     )
