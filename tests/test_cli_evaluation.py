@@ -19,7 +19,7 @@ from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 
 QHEAD = Path(sys.executable).parent / "qhead"
-SHORT = ("--limit", "12", "--camera-size", "32")
+SHORT = ("--limit", "12", "--camera-size", "32", "--workers", "1")
 
 
 def qhead(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -78,7 +78,7 @@ def test_expert_and_policy_run_side_by_side_and_resuming_is_the_same_command(fol
     assert (again.returncode, again.stdout) == (0, first.stdout)
     assert read_rows(tmp_path / "journal.sqlite") == rows
 
-    moved = qhead(*command, "--limit", "13", "--seeds", "0-1")
+    moved = qhead("eval", "--policy", "expert", "--seeds", "1", "--out", tmp_path, *SHORT, "--limit", "13")
     assert moved.returncode == 1
     assert "limit: journal has '12', this run has '13'" in moved.stderr
     assert read_rows(tmp_path / "journal.sqlite") == rows

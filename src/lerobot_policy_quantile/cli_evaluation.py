@@ -112,12 +112,11 @@ def _plan(
     scenes: list[str], tasks: str, indices: str, seeds: str, sources: dict[str, str], decoders: list[str]
 ) -> "Plan":
     """Every combination; experts know no decoders and run once."""
-    from lerobot_policy_quantile.core.decoders import canonical_text
     from lerobot_policy_quantile.evaluation.contract import OWN_DECODER
     from lerobot_policy_quantile.evaluation.plan import Plan, parse_numbers
     from lerobot_policy_quantile.workshop import is_expert
 
-    spelled = [text if text == OWN_DECODER else canonical_text(text) for text in decoders]
+    spelled = [text if text == OWN_DECODER else _canonical(text) for text in decoders]
     plan = Plan()
     for name, source in sources.items():
         plan += Plan.cross(
@@ -129,6 +128,13 @@ def _plan(
             decoders=[OWN_DECODER] if is_expert(source) else spelled,
         )
     return plan
+
+
+def _canonical(decoder: str) -> str:
+    """One spelling per decoder, so that `shared` and `shared(l=0)` are the same episodes."""
+    from lerobot_policy_quantile.core.decoders import canonical_text  # imports torch; experts need none
+
+    return canonical_text(decoder)
 
 
 def _run(
