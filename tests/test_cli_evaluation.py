@@ -25,7 +25,7 @@ SHORT = ("--limit", "12", "--camera-size", "32", "--workers", "1")
 def qhead(*arguments: object) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "MUJOCO_GL": "egl", "COLUMNS": "200"}
     command = [str(part) for part in (QHEAD, *arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
 
 
 def invoke(*arguments: object):

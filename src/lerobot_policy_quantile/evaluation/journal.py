@@ -112,7 +112,8 @@ class Journal:
     def close(self) -> None:
         """Give the file back. A failure here (a full disk) loses nothing: the rows are in the write-ahead file."""
         try:
-            self._db.close()
+            with _told_of(self.path):
+                self._db.close()
         finally:
             self._lock.close()
 

@@ -61,7 +61,7 @@ class _LeRobotPolicy:
     def _batch(self, observations: Sequence[Observation]) -> dict[str, Any]:
         """As LeRobot's processors take it: channels first, in [0, 1], one text per row."""
         wanted = set(self._policy.config.image_features)
-        cameras = {CAMERAS[name]: name for name in observations[0].images if CAMERAS[name] in wanted}
+        cameras = {key: name for name, key in CAMERAS.items() if name in observations[0].images and key in wanted}
         if missing := wanted - set(cameras):
             raise ValueError(f"cameras must be among {', '.join(CAMERAS.values())}; the policy reads {sorted(missing)}")
         batch: dict[str, Any] = {
