@@ -83,14 +83,14 @@ class Light:
 
     def light_step(self, action: Float[Array, "7"]) -> None:
         """The dynamics of robosuite's `step`, each quantity computed once."""
-        model, data = self.sim.model._model, self.sim.data._data
+        model, data, robot = self.sim.model._model, self.sim.data._data, self.robots[0]  # type: ignore[attr-defined]
         substeps = round(self.control_timestep / self.model_timestep)  # type: ignore[attr-defined]
         self.touches = 0
         with _solver_for_forward(self.sim):
             for substep in range(substeps):
                 mujoco.mj_step1(model, data)
                 self.sim.forward()
-                self._pre_action(action, policy_step=substep == 0)  # type: ignore[attr-defined]
+                robot.control(action, policy_step=substep == 0)  # all that `_pre_action` does for one arm
                 mujoco.mj_step2(model, data)
                 self._update_observables()  # type: ignore[attr-defined]
                 self.touches += self._touched(data)
