@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help test check verify bench fullsize format lock clean
+.PHONY: help test check verify bench bench-env expert fullsize format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,12 @@ bench: .venv/.ready ## measure speed and memory against plain PyTorch; writes ru
 
 fullsize: .venv/.ready ## build, run, save, reload the full-size pi0.5 with random weights (20 GiB of memory, 14 GB of disk)
 	@$(PY) scripts/fullsize.py
+
+bench-env: .venv/.ready ## steps per second with pictures on demand against rendering every step; writes runs/bench-env/
+	@OMP_NUM_THREADS=1 $(PY) benchmarks/env_speed.py
+
+expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of LIBERO-Object (half an hour)
+	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py
 
 format: .venv/.ready ## fix what lint and format can fix
 	@.venv/bin/ruff check --fix .

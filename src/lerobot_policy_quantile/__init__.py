@@ -8,7 +8,8 @@ __all__ = ["QuantileConfig", "make_quantile_pre_post_processors"]
 
 
 def _register() -> dict[str, Any]:
-    """Import what LeRobot must know: the policy type, its schedule, its processor steps."""
+    """Import what LeRobot must know: the policy type, its schedule, its processor steps, the embedded scene."""
+    import lerobot_policy_quantile.scenes.lerobot_env  # noqa: F401
     from lerobot_policy_quantile.configuration_quantile import QuantileConfig
     from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 

@@ -9,6 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lerobot_policy_quantile.cli_collect import collect, replay
+from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -86,6 +89,12 @@ def decoders(
     for t, preset, decoder in rows:
         table.add_row(t, preset.item, escape(preset.summary), str(decoder))
     Console().print(table)
+
+
+app.command()(collect)
+app.command()(replay)
+app.command("eval", help=EVAL_HELP)(evaluate)
+app.command()(doctor)
 
 
 def _table(title: str, *columns: str) -> Table:

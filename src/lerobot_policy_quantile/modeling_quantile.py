@@ -159,15 +159,25 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
             self._queue.extend(chunk.unbind(1))
         return self._queue.popleft()
 
+    @staticmethod
+    def begin_episode(seed: int) -> Episode:
+        """An episode of the caller's own, to be handed to `predict_distribution` with every batch it is in."""
+        return Episode(seed)
+
     @torch.no_grad()
     def predict_distribution(
-        self, batch: dict[str, Tensor], postprocessor: PolicyProcessorPipeline[PolicyAction, PolicyAction]
+        self,
+        batch: dict[str, Tensor],
+        postprocessor: PolicyProcessorPipeline[PolicyAction, PolicyAction],
+        *,
+        episodes: Sequence[Episode] | None = None,
     ) -> Distribution:
         """The next chunk together with its quantiles, both in action units.
 
-        `postprocessor` is the policy's own: the one place that knows the units.
+        `postprocessor` is the policy's own: the one place that knows the units. `episodes`, one per row, come from
+        `begin_episode` and may come and go from batch to batch; left out, they are those begun by `reset`.
         """
-        actions, prediction = self._decode(batch)
+        actions, prediction = self._decode(batch, episodes)
         law = prediction.quantiles
         if law is None:
             return Distribution(postprocessor(actions), None, None)
@@ -175,8 +185,10 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         quantiles = postprocessor(law.quantiles.transpose(-1, -2)).transpose(-1, -2)
         return Distribution(postprocessor(actions), quantiles, law.levels.to(quantiles.device))
 
-    def _decode(self, batch: dict[str, Tensor]) -> tuple[Float[Tensor, "b h d"], Prediction]:
-        episodes = self._episodes_of(batch)
+    def _decode(
+        self, batch: dict[str, Tensor], episodes: Sequence[Episode] | None = None
+    ) -> tuple[Float[Tensor, "b h d"], Prediction]:
+        episodes = self._episodes_of(batch) if episodes is None else episodes
         expert = self._expert(self._prefix(batch), episodes=episodes)
         with torch.autocast(self.noise_key.device.type, enabled=False):
             prediction = self.head.predict(expert, episodes)

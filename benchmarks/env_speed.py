@@ -1,0 +1,94 @@
+"""Environment steps per second: our loop against the same loop with robosuite's step and a picture every step.
+
+Both run in one process, in turns, from the same start with the same actions. A policy with ten-step chunks needs one
+picture in ten; those pictures must be bit-identical to the ones of the other loop, or the benchmark fails.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from robosuite.environments.base import MujocoEnv
+
+from lerobot_policy_quantile.scenes.contract import Array, Frames, make_scene, scene_names
+
+CHUNK = 10
+KEY = (0, 1, 7)
+TARGET = 4.0
+
+
+def every_step(world: Any, action: Array) -> None:
+    """What LeRobot's loop does: robosuite's own step, cameras rendered."""
+    world.announced = True
+    MujocoEnv.step(world, action)
+
+
+def measure(scene: Any, actions: Array, *, light: bool) -> tuple[float, list[Frames], Array]:
+    """Seconds, the pictures before each chunk, and the final simulator state."""
+    scene.reset(*KEY)
+    pictures = []
+    began = time.perf_counter()
+    for number, action in enumerate(actions, start=1):
+        if light:
+            scene.step(action, observe=number % CHUNK == 0)
+        else:
+            every_step(scene.world, action)
+        scene.success()
+        if number % CHUNK == 0:
+            pictures.append(scene.frames())
+    return time.perf_counter() - began, pictures, scene.simulator_state()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scene", choices=scene_names(), default="embedded")
+    parser.add_argument("--camera-size", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    scene = make_scene(arguments.scene, camera_size=arguments.camera_size)
+    actions = np.random.default_rng(0).uniform(-0.3, 0.3, (arguments.steps, 7))
+    ours, theirs = [], []
+    for _ in range(arguments.rounds):
+        seconds, pictures, end = measure(scene, actions, light=True)
+        ours.append(arguments.steps / seconds)
+        seconds, expected, expected_end = measure(scene, actions, light=False)
+        theirs.append(arguments.steps / seconds)
+        same = np.array_equal(end, expected_end) and all(
+            np.array_equal(one[camera], two[camera])
+            for one, two in zip(pictures, expected, strict=True)
+            for camera in one
+        )
+        if not same:
+            print("the two loops differ: pictures or final state are not bit-identical")
+            return 1
+    scene.close()
+    ratio = median(a / b for a, b in zip(ours, theirs, strict=True))
+    row = {
+        "scene": arguments.scene,
+        "camera_size": arguments.camera_size,
+        "steps_per_second": round(median(ours), 1),
+        "every_step": round(median(theirs), 1),
+        "ratio": round(ratio, 2),
+        "versions": scene.versions,
+    }
+    folder = Path("runs/bench-env")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{arguments.scene}.json").write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
+    print(
+        f"{arguments.scene}, {arguments.camera_size} px: {row['steps_per_second']} steps/s with one picture in {CHUNK},"
+        f" {row['every_step']} rendering every step: {row['ratio']}x, pictures bit-identical"
+    )
+    if ratio < TARGET:
+        print(f"ratio must be at least {TARGET}; got {ratio:.2f}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

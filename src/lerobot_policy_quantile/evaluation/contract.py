@@ -1,0 +1,125 @@
+"""What the closed loop asks of a world and of a policy: nothing more than this.
+
+Axes: h chunk step, d action dim, k level; y and x are pixels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+OWN_DECODER = "own"
+"""The decoder a policy was saved with, or none at all: policies that know no decoders."""
+
+Images = Mapping[str, UInt8[Array, "y x 3"]]
+
+
+class World(Protocol):
+    """A simulated world, as the rooms of scenes make them."""
+
+    @property
+    def control_hz(self) -> int:
+        """Control steps per simulated second."""
+
+    @property
+    def instruction(self) -> str:
+        """What the robot is told to do in the current task."""
+
+    @property
+    def limit(self) -> int:
+        """Steps after which an episode has failed, unless a plan says otherwise."""
+
+    @property
+    def camera_size(self) -> int:
+        """Pixels of the square pictures."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Simulator, assets and settings that the physics or the pictures depend on."""
+
+    def reset(self, task: int, index: int, seed: int) -> None:
+        """Begin the episode of a key."""
+
+    def step(self, action: Float[Array, " d"], *, observe: bool = False) -> None:
+        """One control step; with `observe` the frames after it will be asked for."""
+
+    def frames(self) -> Images:
+        """Pictures of the current moment."""
+
+    def state(self) -> Float[Array, " s"]:
+        """The robot's state at the current moment."""
+
+    def success(self) -> bool:
+        """Whether the task is solved now."""
+
+    def contacts(self) -> int:
+        """Touches of the obstacle in the last step."""
+
+    def simulator_state(self) -> Float[Array, " n"]:
+        """All of the simulator's state, flat."""
+
+    def close(self) -> None:
+        """Free what the simulator holds."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a policy sees. `images` is empty for a policy that looks at none."""
+
+    images: Images
+    state: Float[Array, " s"]
+    instruction: str
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A policy's answer: the next actions and, if it has one, the law they were decoded from."""
+
+    actions: Float[Array, "h d"]
+    quantiles: Float[Array, "h d k"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.actions.ndim != 2 or not len(self.actions):
+            raise ValueError(f"actions must have axes (h, d) and at least one step; got shape {self.actions.shape}")
+        if not np.isfinite(self.actions).all():
+            raise ValueError(f"actions must be finite; got {self.actions.tolist()}")
+
+
+class Policy(Protocol):
+    """Anything that answers observations with chunks.
+
+    What an episode remembers or draws lives in the memory that `begin` returns and is handed back with every
+    observation: a policy object serves any number of episodes in any order.
+    """
+
+    @property
+    def n_action_steps(self) -> int:
+        """Actions of a chunk that are executed before the next query."""
+
+    @property
+    def needs_images(self) -> bool:
+        """False spares the rendering."""
+
+    @property
+    def context(self) -> Mapping[str, str]:
+        """Fingerprint and settings on which the actions depend."""
+
+    def begin(self, seed: int, world: World) -> Any:
+        """The memory of a new episode. Only a scripted expert looks at the world."""
+
+    def act(self, observations: Sequence[Observation], memories: Sequence[Any]) -> Sequence[Chunk]:
+        """The next chunk of each episode."""
+
+
+class Workshop(Protocol):
+    """Makes worlds and policies by the names in a key. It is sent to worker processes: it must pickle."""
+
+    def world(self, scene: str) -> World:
+        """A world of that name."""
+
+    def policy(self, policy: str, decoder: str) -> Policy:
+        """A policy that answers with that decoder."""

@@ -1,0 +1,153 @@
+"""Any LeRobot policy folder as a policy of the closed loop: loaded by LeRobot's factory, with its own processors.
+
+Policies that keep their randomness in episodes (`begin_episode`, `predict_distribution`) answer all rows in one batch
+and give their quantiles. All others answer row by row, each under a generator of its own episode, because a batch
+would share one stream of noise between episodes.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lerobot.configs import PreTrainedConfig
+from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+from lerobot.utils.import_utils import register_third_party_plugins
+from safetensors import safe_open
+from torch import Tensor
+
+from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Chunk, Observation, Policy, World
+
+CAMERAS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
+"""A world's cameras under the names LeRobot gives them in LIBERO."""
+
+
+def load_lerobot_policy(folder: Path, *, decoder: str = OWN_DECODER, device: str = "cpu") -> Policy:
+    """The policy saved in `folder`, with all its weights, answering with `decoder`."""
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"policy must be a folder that LeRobot saved (with config.json); got {folder}")
+    register_third_party_plugins()
+    config = PreTrainedConfig.from_pretrained(folder)
+    config.device = device
+    config.pretrained_path = folder
+    if decoder != OWN_DECODER:
+        if not hasattr(config, "decoder"):
+            raise ValueError(f"decoder must be {OWN_DECODER!r} for a policy of type {config.type}; got {decoder!r}")
+        config.decoder = decoder
+    if getattr(config, "n_obs_steps", 1) != 1:
+        raise ValueError(f"n_obs_steps must be 1: a world shows the current moment; got {config.n_obs_steps}")
+    policy = get_policy_class(config.type).from_pretrained(folder, config=config)
+    require_loaded(policy, folder)
+    policy.eval()
+    before, after = make_pre_post_processors(
+        config, pretrained_path=str(folder), preprocessor_overrides={"device_processor": {"device": device}}
+    )
+    kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
+    return kind(policy, before, after, {"policy": fingerprint(folder), "device": device})
+
+
+class _LeRobotPolicy:
+    """What both kinds share: observations in LeRobot's words."""
+
+    needs_images = True
+
+    def __init__(self, policy: Any, before: Any, after: Any, context: Mapping[str, str]) -> None:
+        self._policy, self._before, self._after = policy, before, after
+        self.n_action_steps = int(policy.config.n_action_steps)
+        self.context = {**context, "n_action_steps": str(self.n_action_steps), "torch": torch.__version__}
+
+    def _batch(self, observations: Sequence[Observation]) -> dict[str, Any]:
+        """As LeRobot's processors take it: channels first, in [0, 1], one text per row."""
+        wanted = set(self._policy.config.image_features)
+        cameras = {key: name for name, key in CAMERAS.items() if name in observations[0].images and key in wanted}
+        if missing := wanted - set(cameras):
+            raise ValueError(f"cameras must be among {', '.join(CAMERAS.values())}; the policy reads {sorted(missing)}")
+        batch: dict[str, Any] = {
+            key: torch.stack([torch.from_numpy(o.images[name].copy()) for o in observations]).permute(0, 3, 1, 2) / 255
+            for key, name in cameras.items()
+        }
+        batch["observation.state"] = torch.stack([torch.from_numpy(o.state.copy()).float() for o in observations])
+        batch["task"] = [observation.instruction for observation in observations]
+        ready: dict[str, Any] = self._before(batch)
+        return ready
+
+
+class EpisodicPolicy(_LeRobotPolicy):
+    """A policy whose episodes are values: one batch for all rows, quantiles where it has them."""
+
+    def begin(self, seed: int, world: World) -> Any:
+        """The policy's own episode."""
+        return self._policy.begin_episode(seed)
+
+    def act(self, observations: Sequence[Observation], memories: Sequence[Any]) -> list[Chunk]:
+        """One forward pass for all."""
+        answer = self._policy.predict_distribution(self._batch(observations), self._after, episodes=memories)
+        quantiles = [None] * len(memories) if answer.quantiles is None else map(_numpy, answer.quantiles)
+        return [Chunk(_numpy(actions), q) for actions, q in zip(answer.actions, quantiles, strict=True)]
+
+
+@dataclass
+class _Noise:
+    """The random state of an episode whose policy draws from torch's global generator."""
+
+    seed: int
+    queries: int = 0
+
+    def next_seed(self) -> int:
+        self.queries += 1
+        digest = hashlib.sha256(f"{self.seed} {self.queries}".encode()).digest()
+        return int.from_bytes(digest[:8]) >> 1
+
+
+class PlainPolicy(_LeRobotPolicy):
+    """Any other policy: one row at a time, its noise a function of the episode and the query alone."""
+
+    def begin(self, seed: int, world: World) -> _Noise:
+        """A counter of queries."""
+        return _Noise(seed)
+
+    def act(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[Chunk]:
+        """Row by row."""
+        return [self._answer(observation, noise) for observation, noise in zip(observations, memories, strict=True)]
+
+    @torch.no_grad()
+    def _answer(self, observation: Observation, noise: _Noise) -> Chunk:
+        with torch.random.fork_rng():  # the global stream goes on as if we had not been here
+            torch.manual_seed(noise.next_seed())
+            self._policy.reset()
+            chunk = self._policy.predict_action_chunk(self._batch([observation]))
+        return Chunk(_numpy(self._after(chunk)[0]))
+
+
+def _numpy(tensor: Tensor) -> Any:
+    return tensor.float().cpu().numpy()
+
+
+def fingerprint(folder: Path) -> str:
+    """Hash of every file of a policy folder, names included."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0")
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def require_loaded(policy: Any, folder: Path) -> None:
+    """Refuse a policy that does not hold the weights of its folder: some loaders go on with random ones."""
+    state = policy.state_dict()
+    total, known, wrong = 0, 0, []
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                own = state.get(name, state.get(f"model.{name}"))
+                total, known = total + 1, known + (own is not None)
+                if own is not None and not torch.equal(file.get_tensor(name).to(own), own):
+                    wrong.append(name)
+    if wrong or known < total / 2 or not total:
+        raise ValueError(
+            f"policy {folder} was not loaded: of the {total} tensors in its files the model knows {known} by name"
+            f" and holds other values in {len(wrong)} ({', '.join(wrong[:3]) or 'none'})"
+        )

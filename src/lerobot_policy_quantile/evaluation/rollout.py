@@ -1,0 +1,149 @@
+"""The closed loop: observe, ask for a chunk, execute its first actions, ask again (M22).
+
+Several episodes may run in step, their queries answered as one batch. Each keeps its own memory and its own outcome:
+what one of them raises is its error alone.
+"""
+
+import hashlib
+import time
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lerobot_policy_quantile.evaluation.contract import Array, Chunk, Observation, Policy, World
+from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+from lerobot_policy_quantile.evaluation.side_files import Trace
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A finished episode: the row for the journal and the steps for the side files."""
+
+    outcome: Outcome
+    trace: Trace
+
+
+def run_episode(world: World, policy: Policy, key: EpisodeKey, limit: int | None = None) -> Rollout:
+    """Run one episode to its success, its limit (the world's own unless given) or its error."""
+    return run_episodes([world], policy, [key], limit)[0]
+
+
+def run_episodes(
+    worlds: Sequence[World], policy: Policy, keys: Sequence[EpisodeKey], limit: int | None = None
+) -> list[Rollout]:
+    """Run one episode per world, in step; the policy answers all open queries at once."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least one step; got {limit}")
+    runs = [_Run(world, policy, key, limit) for world, key in zip(worlds, keys, strict=True)]
+    for run in runs:
+        run.advance(partial(next, run.loop))
+    while asking := [run for run in runs if run.question is not None]:
+        try:
+            chunks = policy.act([run.question for run in asking if run.question], [run.memory for run in asking])
+        except Exception:  # a policy that raises has judged nobody: an error for each that asked
+            for run in asking:
+                run.end("error", traceback.format_exc())
+            continue
+        for run, chunk in zip(asking, chunks, strict=True):
+            run.advance(partial(run.loop.send, chunk))
+    return [run.result() for run in runs]
+
+
+class _Run:
+    """One episode under way."""
+
+    def __init__(self, world: World, policy: Policy, key: EpisodeKey, limit: int | None) -> None:
+        self.world, self.policy, self.key = world, policy, key
+        self.limit = world.limit if limit is None else limit
+        self.question: Observation | None = None
+        self.memory: Any = None
+        self.trace = Trace()
+        self.loop = self._loop()
+        self._hashes: dict[str, str] = {}
+        self._outcome: Outcome | None = None
+        self._began = time.perf_counter()
+
+    def _loop(self) -> Generator[Observation, Chunk, bool]:
+        """Yields what the policy shall see, takes its chunk, ends with the world's flag.
+
+        Frames are asked for only on the last step before a query.
+        """
+        world, trace = self.world, self.trace
+        world.reset(self.key.task, self.key.index, self.key.seed)
+        self.memory = self.policy.begin(self.key.noise_seed, world)
+        trace.states.append(np.array(world.state()))
+        solved = world.success()
+        while not solved and (left := self.limit - len(trace.actions)) > 0:
+            trace.query_steps.append(len(trace.actions))
+            chunk = yield self._observe()
+            if chunk.quantiles is not None:
+                trace.quantiles.append(np.asarray(chunk.quantiles))
+            actions = chunk.actions[: min(self.policy.n_action_steps, left)]
+            for remaining, action in zip(range(len(actions) - 1, -1, -1), actions, strict=True):
+                world.step(action, observe=self.policy.needs_images and remaining == 0 and len(actions) < left)
+                trace.actions.append(np.array(action))
+                trace.states.append(np.array(world.state()))
+                trace.contacts.append(int(world.contacts()))
+                if solved := world.success():
+                    break
+        self._hashes = {"actions": _hash(*trace.actions), "simulator": _hash(world.simulator_state())}
+        return solved
+
+    def _observe(self) -> Observation:
+        images = dict(self.world.frames()) if self.policy.needs_images else {}
+        if images:
+            self.trace.frames.append(np.concatenate(list(images.values()), axis=1))
+        return Observation(images, np.array(self.world.state()), self.world.instruction)
+
+    def advance(self, go: Callable[[], Observation]) -> None:
+        """Run the loop to its next question or its end."""
+        self.question = None
+        try:
+            self.question = go()
+        except StopIteration as stop:
+            self.end("success" if stop.value else "failure")
+        except Exception:  # whatever a simulator raises is an error, never a failed episode
+            self.end("error", traceback.format_exc())
+
+    def end(self, status: Status, error: str | None = None) -> None:
+        """Write down how it ended."""
+        self.question = None
+        trace = self.trace
+        self._outcome = Outcome(
+            key=self.key,
+            status=status,
+            steps=len(trace.actions),
+            control_hz=self.world.control_hz,
+            wall_seconds=time.perf_counter() - self._began,
+            first_action=tuple(map(float, trace.actions[0])) if trace.actions else None,
+            contacts=sum(trace.contacts),
+            final_state=tuple(map(float, trace.states[-1])) if trace.states else None,
+            scene_context=self._scene_context(),
+            policy_context=dict(self.policy.context),
+            hashes={}
+            if error
+            else {"actions": _hash(*trace.actions), "simulator": _hash(self.world.simulator_state())},
+            traceback=error,
+        )
+
+    def _scene_context(self) -> dict[str, str]:
+        settings = {"camera_size": self.world.camera_size, "limit": self.limit}
+        return {**self.world.versions, **{name: str(value) for name, value in settings.items()}}
+
+    def result(self) -> Rollout:
+        """The finished episode."""
+        if self._outcome is None:
+            raise RuntimeError(f"episode {self.key.text} has not ended")
+        return Rollout(self._outcome, self.trace)
+
+
+def _hash(*arrays: Array) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
+    return digest.hexdigest()[:16]

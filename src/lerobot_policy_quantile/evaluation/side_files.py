@@ -1,0 +1,103 @@
+"""Side files: what an episode did, step by step, beside the journal.
+
+They are written to a temporary name, synchronised and renamed: a name that exists holds a whole file. They come before
+the journal row and the row never depends on them: if they cannot be written, the row says why and stands.
+"""
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from PIL import Image
+
+from lerobot_policy_quantile.evaluation.contract import Array
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+
+STRIP_FRAMES = 12
+_TEMPORARY = ".part"
+
+
+@dataclass
+class Trace:
+    """The steps of one episode as they happen."""
+
+    actions: list[Float[Array, " d"]] = field(default_factory=list)
+    states: list[Float[Array, " s"]] = field(default_factory=list)
+    """One more than actions: the start comes first."""
+    contacts: list[int] = field(default_factory=list)
+    query_steps: list[int] = field(default_factory=list)
+    quantiles: list[Float[Array, "h d k"]] = field(default_factory=list)
+    """One entry per query of a policy that predicts them."""
+    frames: list[UInt8[Array, "y x 3"]] = field(default_factory=list)
+    """What the policy saw, cameras side by side, one entry per query."""
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything but the frames; without quantiles if there were none."""
+        found = {
+            "actions": np.asarray(self.actions),
+            "states": np.asarray(self.states),
+            "contacts": np.asarray(self.contacts, dtype=np.int64),
+            "query_steps": np.asarray(self.query_steps, dtype=np.int64),
+        }
+        return found | ({"quantiles": np.stack(self.quantiles)} if self.quantiles else {})
+
+
+@dataclass(frozen=True)
+class SideFiles:
+    """A folder with one `.npz` per episode and, where there were pictures, one film strip `.png`."""
+
+    folder: Path
+
+    def path(self, key: EpisodeKey, suffix: str = ".npz") -> Path:
+        """Where a key's file is."""
+        return self.folder / f"{key.digest}{suffix}"
+
+    def write(self, key: EpisodeKey, trace: Trace) -> None:
+        """Write an episode's files; raises OSError if the disk does not take them."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if trace.frames:
+            write_atomically(self.path(key, ".png"), film_strip(trace.frames))
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, key=np.asarray(key.text), **trace.arrays())
+        write_atomically(self.path(key), buffer.getvalue())
+
+    def read(self, key: EpisodeKey) -> dict[str, Array]:
+        """A key's arrays."""
+        with np.load(self.path(key), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files if name != "key"}
+
+    def sweep(self) -> None:
+        """Remove what killed writers left behind."""
+        for leftover in self.folder.glob(f"*{_TEMPORARY}"):
+            leftover.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Give `path` this content, in whole or not at all, even across a power cut."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{_TEMPORARY}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def film_strip(frames: Sequence[UInt8[Array, "y x 3"]]) -> bytes:
+    """A PNG of at most twelve frames, evenly spaced from the first to the last, one below the other."""
+    chosen = np.unique(np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int))
+    buffer = io.BytesIO()
+    Image.fromarray(np.concatenate([frames[i] for i in chosen])).save(buffer, "png")
+    return buffer.getvalue()

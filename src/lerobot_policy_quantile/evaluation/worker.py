@@ -1,0 +1,108 @@
+"""A worker process: one simulator, one episode at a time, answers by pipe. It never touches the journal."""
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from lerobot_policy_quantile.evaluation.contract import Policy, Workshop, World
+from lerobot_policy_quantile.evaluation.outcome import Outcome
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+from lerobot_policy_quantile.evaluation.rollout import run_episode
+from lerobot_policy_quantile.evaluation.side_files import SideFiles
+
+READY = "ready"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every worker of a run is told."""
+
+    workshop: Workshop
+    limit: int | None = None
+    side_files: SideFiles | None = None
+    log: Path | None = None
+    """Where workers' own output goes; simulators talk."""
+
+
+def serve(connection: Connection, job: Job) -> None:
+    """Run the episodes whose keys come through the pipe, until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    if job.log is not None:
+        _redirect_output(job.log)
+    faulthandler.enable()
+    worker = _Worker(job)
+    try:
+        connection.send(READY)
+        while True:
+            connection.send(worker.run(connection.recv()))
+    except (EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone or has no more work
+        worker.close()
+
+
+class _Worker:
+    """Keeps the last world and the policies it has loaded."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._scene: str | None = None
+        self._world: World | None = None
+        self._policy = cache(job.workshop.policy)
+
+    def run(self, key: EpisodeKey) -> Outcome:
+        try:
+            world, policy = self._world_of(key.scene), self._policy_of(key)
+        except Exception:  # a world or policy that cannot be made: nobody was judged
+            self.close()
+            return Outcome(key, "error", traceback=traceback.format_exc())
+        rollout = run_episode(world, policy, key, self._job.limit)
+        if rollout.outcome.status == "error":
+            self.close()  # a simulator that raised is not used again
+            return rollout.outcome
+        if self._job.side_files is None:
+            return rollout.outcome
+        try:
+            self._job.side_files.write(key, rollout.trace)
+        except OSError as error:
+            return replace(rollout.outcome, side_error=str(error))
+        return rollout.outcome
+
+    def _policy_of(self, key: EpisodeKey) -> Policy:
+        return self._policy(key.policy, key.decoder)
+
+    def _world_of(self, scene: str) -> World:
+        if self._world is None or self._scene != scene:
+            self.close()
+            self._world, self._scene = self._job.workshop.world(scene), scene
+        return self._world
+
+    def close(self) -> None:
+        world, self._world = self._world, None
+        if world is not None:
+            world.close()
+
+
+def _die_with_parent() -> None:
+    """A worker whose parent was killed ends at once, in the middle of an episode too."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _redirect_output(log: Path) -> None:
+    """Standard output and error to a file, for libraries that print from C too."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)

@@ -1,0 +1,109 @@
+"""Where LIBERO's meshes and textures are, and how hf-libero is told so before it is imported.
+
+On a fresh machine hf-libero asks a question on standard input and downloads without being asked. Neither happens
+here: a configuration folder is prepared first, the assets are looked for in fixed places, and when they are nowhere
+the error lists the places.
+"""
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+VARIABLE = "QHEAD_LIBERO_DATA"
+HUB_DATASET = "lerobot/libero-assets"
+_MARK = Path("scenes") / "libero_floor_base_style.xml"  # a file that every complete asset folder has
+
+
+def find_assets() -> Path:
+    """The first folder with LIBERO's assets: the variable's, one beside the checkout, hf-libero's own, the hub's cache.
+
+    Nothing is downloaded; `huggingface-cli download --repo-type dataset lerobot/libero-assets` fills the hub's cache.
+    """
+    places = list(_places())
+    for _, folder in places:
+        if (folder / _MARK).is_file():
+            return folder
+    listing = "\n".join(f"  {why}: {folder}" for why, folder in places)
+    raise ValueError(f"LIBERO assets must be in one of these places; {_MARK} was found in none:\n{listing}")
+
+
+def _places() -> Iterator[tuple[str, Path]]:
+    given = os.environ.get(VARIABLE)
+    if given is None:
+        yield VARIABLE, Path("(not set)")
+    else:
+        yield VARIABLE, Path(given) / "assets"
+        yield VARIABLE, Path(given)
+    checkout = Path(__file__).resolve().parents[3]
+    yield "beside the checkout", checkout.parent / "shared" / "libero-data" / "assets"
+    yield "inside hf-libero", libero_package() / "assets"
+    yield "hf-libero's download", Path.home() / ".cache" / "libero" / "assets"
+    yield f"hub cache of {HUB_DATASET}", _hub_snapshot()
+
+
+def libero_package() -> Path:
+    """The folder of the module `libero.libero`, found without importing it."""
+    spec = find_spec("libero")
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError("hf-libero must be installed for LIBERO scenes; run: pip install hf-libero==0.1.4")
+    return Path(next(iter(spec.submodule_search_locations))) / "libero"
+
+
+def _hub_snapshot() -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(HUB_DATASET, repo_type="dataset", local_files_only=True))
+    except LocalEntryNotFoundError:
+        return Path("(not in the cache)")
+
+
+@cache
+def import_libero() -> ModuleType:
+    """Import `libero.libero` with its configuration prepared and its assets found."""
+    assets = find_assets()
+    settings = Path(os.environ.get("LIBERO_CONFIG_PATH", "")) / "config.yaml"
+    if "LIBERO_CONFIG_PATH" not in os.environ or not settings.is_file():
+        os.environ["LIBERO_CONFIG_PATH"] = str(_write_settings(assets))
+    import libero.libero as module
+
+    module._assets_path_cache = str(assets)
+    return module  # type: ignore[no-any-return]
+
+
+def _write_settings(assets: Path) -> Path:
+    """A private folder for this process and its children, gone when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="qhead-libero-"))
+    owner = os.getpid()
+    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+    root = libero_package()
+    paths = {
+        "benchmark_root": root,
+        "bddl_files": root / "bddl_files",
+        "init_states": root / "init_files",
+        "datasets": root.parent / "datasets",
+        "assets": assets,
+    }
+    text = json.dumps({name: str(path) for name, path in paths.items()})  # JSON is YAML
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+@cache
+def assets_hash(assets: Path) -> str:
+    """Twelve hex digits over every file's path and content; rows of different assets are never mixed."""
+    digest = hashlib.sha256()
+    for path in sorted(assets.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(assets).as_posix()}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,111 @@
+"""Worlds and policies by name: what the command line hands to the closed loop.
+
+With `cli.py`, the only file that wires rooms together. It is sent to worker processes, so it holds plain values and
+imports a simulator or a policy only when one is asked for.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, World
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+
+if TYPE_CHECKING:
+    from lerobot_policy_quantile.scenes.contract import Scene
+    from lerobot_policy_quantile.scenes.expert import Expert
+
+OBSTACLE = "+obstacle"
+"""Ends the name of a scene with the obstacle in it."""
+
+EXPERT = "expert"
+
+
+@dataclass(frozen=True)
+class SceneWorkshop:
+    """Builds scenes of the registry, scripted experts and saved policies."""
+
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Policy name in the key -> `expert`, `expert:left`, ... or the folder of a saved policy."""
+    camera_size: int = 256
+    device: str = "cpu"
+
+    def scene(self, name: str) -> "Scene":
+        """A scene of the registry; `+obstacle` behind its name puts the obstacle in."""
+        from lerobot_policy_quantile.scenes.contract import make_scene
+
+        return make_scene(name.removesuffix(OBSTACLE), obstacle=name.endswith(OBSTACLE), camera_size=self.camera_size)
+
+    def world(self, scene: str) -> World:
+        """The same, as the closed loop sees it."""
+        return self.scene(scene)
+
+    def policy(self, policy: str, decoder: str) -> Policy:
+        """The policy behind a name, answering with a decoder."""
+        source = self.sources[policy]
+        if is_expert(source):
+            return ExpertPolicy(expert_side(source))
+        import lerobot_policy_quantile
+        from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
+
+        _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
+        return load_lerobot_policy(Path(source), decoder=decoder, device=self.device)
+
+    def require_possible(self, keys: Iterable[EpisodeKey]) -> None:
+        """Refuse keys whose task or initial state does not exist, before any of them is run.
+
+        Builds each scene once: a machine that cannot simulate says so here.
+        """
+        keys = list(keys)
+        for name in dict.fromkeys(key.scene for key in keys):
+            scene = self.scene(name)
+            try:
+                for task, index in dict.fromkeys((key.task, key.index) for key in keys if key.scene == name):
+                    _require_below(f"tasks of {name}", task, scene.task_count)
+                    _require_below(f"indices of {name} task {task}", index, scene.state_count(task))
+            finally:
+                scene.close()
+
+
+@dataclass(frozen=True)
+class ExpertPolicy:
+    """The scripted expert as a policy: it looks at the scene's layout once and answers one action at a time."""
+
+    side: str = "straight"
+    n_action_steps: int = 1
+    needs_images: bool = False
+
+    @property
+    def context(self) -> Mapping[str, str]:
+        """Its route."""
+        return {"policy": f"scripted expert, {self.side}"}
+
+    def begin(self, seed: int, world: World) -> "Expert":
+        """The way points of one episode."""
+        from lerobot_policy_quantile.scenes.expert import Expert, Route
+
+        scene, route = cast("Scene", world), Route(self.side)
+        return Expert(scene.layout(), scene.state(), route.around_obstacle() if scene.obstacle else route)
+
+    def act(self, observations: Sequence[Observation], memories: Sequence["Expert"]) -> list[Chunk]:
+        """One action for each."""
+        return [
+            Chunk(expert.act(observation.state)[None])
+            for observation, expert in zip(observations, memories, strict=True)
+        ]
+
+
+def is_expert(source: str) -> bool:
+    """Whether a policy source names the scripted expert."""
+    return source.split(":")[0] == EXPERT
+
+
+def expert_side(source: str) -> str:
+    """The side in `expert:left`; straight ahead without one."""
+    return source.partition(":")[2] or "straight"
+
+
+def _require_below(field: str, value: int, count: int) -> None:
+    if value >= count:
+        raise ValueError(f"{field} must lie in 0..{count - 1}; got {value}")

@@ -1,0 +1,272 @@
+"""Whole runs on fake worlds: crashes, hangs, full disks, Ctrl-C."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lerobot_policy_quantile.evaluation.engine import EngineError, run_plan
+from lerobot_policy_quantile.evaluation.journal import RETRIES, Journal, JournalError, read_errors, read_rows
+from lerobot_policy_quantile.evaluation.plan import Plan
+from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.evaluation.table import success_table
+from lerobot_policy_quantile.evaluation.worker import Job
+from tests.support.fake_run import EPISODES, plan
+from tests.support.fake_worlds import FakeWorkshop
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(folder: Path, *options: object, wrapper: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    command = [*wrapper, sys.executable, "-m", "tests.support.fake_run", str(folder), *map(str, options)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=timeout)
+    return process.returncode, out, err
+
+
+def rows_of(folder: Path):
+    path = folder / "journal.sqlite"
+    try:
+        return read_rows(path)
+    except JournalError:  # not there yet
+        return []
+
+
+def await_rows(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + 60
+    while len(rows_of(folder)) < count:
+        assert process.poll() is None, f"the run ended with {process.communicate()}"
+        assert time.monotonic() < until, f"{count} rows did not come"
+        time.sleep(0.02)
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    try:
+        children = psutil.Process(process.pid).children()
+        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def everything_but_chance(row):
+    """A row without its wall time and the number of attempts it took."""
+    return (row.key, row.status, row.steps, row.first_action, row.final_state, row.hashes, row.versions)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    code, table, err = finish(start(folder, "--side"))
+    assert (code, err) == (0, "")
+    return table, rows_of(folder), folder
+
+
+def test_a_run_gives_every_key_one_row_and_its_side_files(undisturbed):
+    table, rows, folder = undisturbed
+    assert [row.key for row in rows] == sorted(plan())
+    assert "30       30      0  50.0 %" in table
+    assert all((folder / "side" / f"{row.key.digest}{suffix}").is_file() for row in rows for suffix in (".npz", ".png"))
+    assert not list(folder.rglob("*.part"))
+
+
+def test_one_worker_or_four_in_any_order_give_the_same_bytes(undisturbed, tmp_path):
+    backward = Plan(tuple(reversed(list(plan()))))
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        assert run_plan(backward, journal, Job(FakeWorkshop(tmp_path)), workers=4).complete
+        assert success_table(journal.rows()) == undisturbed[0]
+        assert list(map(everything_but_chance, journal.rows())) == list(map(everything_but_chance, undisturbed[1]))
+
+
+def test_thirty_kills_lose_no_key_and_run_none_twice(undisturbed, tmp_path):
+    """kill -9 of a worker or of the parent at 30 random moments; resuming is running the same command again."""
+    chance = random.Random(4)
+    seen, orphans, victims = {}, [], []
+    process = start(tmp_path, "--pause", 0.01, "--side")
+    for kill in range(30):
+        await_rows(tmp_path, 50 * kill // 30, process)
+        time.sleep(chance.uniform(0, 0.3))
+        workers = workers_of(process)
+        assert process.poll() is None, "the run ended before all kills"
+        seen |= {row.key: row for row in rows_of(tmp_path)}
+        if kill % 3 and workers:
+            chance.choice(workers).kill()
+            victims.append("worker")
+        else:
+            process.kill()
+            process.communicate()
+            orphans += workers
+            victims.append("parent")
+            process = start(tmp_path, "--pause", 0.01, "--side")
+    code, table, _ = finish(process)
+    rows = rows_of(tmp_path)
+    assert code == 0
+    assert table == undisturbed[0]
+    assert [row.key for row in rows] == sorted(plan())
+    assert list(map(everything_but_chance, rows)) == list(map(everything_but_chance, undisturbed[1]))
+    assert {row.key: row for row in rows if row.key in seen} == seen, "a settled episode was run again"
+    assert victims.count("worker") >= 15
+    assert victims.count("parent") >= 10
+    assert psutil.wait_procs(orphans, timeout=5)[1] == [], "workers outlived their parent"
+    assert all(SideFiles(tmp_path / "side").read(row.key)["actions"].shape == (row.steps, 7) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("scene", "said"),
+    [
+        ("raises", "FloatingPointError: the simulator exploded"),
+        ("hangs", "no answer within 2 s: the worker was killed"),
+        ("dies", "the worker process ended with exit code 7"),
+    ],
+)
+def test_a_simulator_that_raises_hangs_or_dies_is_an_error_and_the_others_go_on(scene, said, tmp_path):
+    """Index 3 misbehaves always, index 5 once."""
+    code, _, err = finish(start(tmp_path, "--scene", scene, "--episodes", 8, "--timeout", 2))
+    assert (code, err) == (0, "")
+    rows = {row.key.index: row for row in rows_of(tmp_path)}
+    assert {i: row.status for i, row in rows.items()} == {
+        i: "error" if i == 3 else "failure" if i % 2 else "success" for i in range(8)
+    }
+    assert {i: row.attempts for i, row in rows.items() if row.attempts > 1} == {3: RETRIES + 1, 5: 2}
+    assert said in rows[3].traceback
+    assert len(read_errors(tmp_path / "journal.sqlite")) == RETRIES + 2
+
+
+def test_a_settled_error_is_not_tried_again(tmp_path):
+    job = Job(FakeWorkshop(tmp_path))
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        run_plan(plan(1, "missing"), journal, job)
+        before = journal.rows()
+        assert (before[0].status, before[0].attempts) == ("error", RETRIES + 1)
+        assert "scene must be one of fake" in before[0].traceback
+        assert run_plan(plan(1, "missing"), journal, job).complete
+        assert journal.rows() == before
+
+
+def resumes(folder: Path, undisturbed, before) -> None:
+    """After a refusal: what was there is there, and the same command finishes the work."""
+    after = rows_of(folder)
+    assert {row.key: row for row in after}.items() >= {row.key: row for row in before}.items()
+    assert len(after) < EPISODES
+    code, table, _ = finish(start(folder))
+    assert (code, table) == (0, undisturbed[0])
+
+
+def test_a_full_disk_ends_the_run_and_earlier_rows_are_intact(undisturbed, tmp_path):
+    finish(start(tmp_path, "--episodes", 10))
+    before = rows_of(tmp_path)
+    code, _, err = finish(start(tmp_path, "--file-limit", 120_000))
+    assert code == 1
+    assert "rows written before are intact" in err
+    assert len(before) == 10
+    resumes(tmp_path, undisturbed, before)
+
+
+def test_a_full_file_system_ends_the_run_and_earlier_rows_are_intact(undisturbed, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192k", "tmpfs", disk], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(
+            f"a small file system cannot be mounted here ({mounted.stderr.strip()}); RLIMIT_FSIZE stands for it"
+        )
+    try:
+        finish(start(disk, "--episodes", 5))
+        before = rows_of(disk)
+        code, _, err = finish(start(disk))
+        assert code == 1
+        assert "full" in err
+        assert len(before) == 5
+        rescue = tmp_path / "rescue"
+        shutil.copytree(disk, rescue)
+        resumes(rescue, undisturbed, before)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_read_only_folder_ends_the_run_and_earlier_rows_are_intact(undisturbed, tmp_path):
+    finish(start(tmp_path, "--episodes", 10))
+    before = rows_of(tmp_path)
+    wrapper: tuple[str, ...] = ()
+    if os.geteuid() == 0:  # root writes everywhere; without its capabilities it does not
+        if shutil.which("setpriv") is None:
+            pytest.skip("root ignores file modes and setpriv (util-linux) is not there to take that away")
+        wrapper = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--")
+    files = [tmp_path, *tmp_path.iterdir()]
+    for path in files:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    code, _, err = finish(start(tmp_path, wrapper=wrapper))
+    for path in files:
+        path.chmod(0o755)
+    assert code == 1
+    assert "cannot be opened for writing" in err
+    assert rows_of(tmp_path) == before
+    resumes(tmp_path, undisturbed, before)
+
+
+def test_side_files_that_cannot_be_written_cost_no_result(tmp_path):
+    (tmp_path / "side").write_text("a file where the folder should be")
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        job = Job(FakeWorkshop(tmp_path), side_files=SideFiles(tmp_path / "side"))
+        run_plan(plan(2), journal, job)
+        assert [row.status for row in journal.rows()] == ["success", "failure"]
+        assert all("File exists" in row.side_error for row in journal.rows())
+
+
+def test_ctrl_c_finishes_running_episodes_and_twice_kills_them(undisturbed, tmp_path):
+    """Slow episodes: 24 steps of 0.1 s. The signal goes to the whole group, as a terminal sends it."""
+    process = start(tmp_path, "--pause", 0.1)
+    await_rows(tmp_path, 2, process)
+    time.sleep(0.5)
+    before = len(rows_of(tmp_path))
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, err = finish(process)
+    assert (code, err) == (130, "")
+    assert before + 1 <= len(rows_of(tmp_path)) <= before + 2
+    assert read_errors(tmp_path / "journal.sqlite") == []
+
+    process = start(tmp_path, "--pause", 100)
+    until = time.monotonic() + 30
+    while not (tmp_path / "asleep").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    workers = workers_of(process)
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    assert finish(process, timeout=5)[0] == 130
+    assert psutil.wait_procs(workers, timeout=5)[1] == []
+    code, table, _ = finish(start(tmp_path))
+    assert (code, table) == (0, undisturbed[0])
+
+
+class Unloadable:
+    """Pickles here, and cannot be unpickled in a worker."""
+
+    def __reduce__(self):
+        return (os._exit, (3,))
+
+
+def test_workers_that_cannot_start_end_the_run_instead_of_counting_errors(tmp_path):
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        with pytest.raises(EngineError, match="workers cannot start: the worker process ended with exit code 3"):
+            run_plan(plan(2), journal, Job(Unloadable()))
+        assert journal.rows() == []
+    assert read_errors(tmp_path / "journal.sqlite") == []
+
+
+@pytest.mark.parametrize(("field", "value"), [("workers", 0), ("timeout", 0.0), ("timeout", float("nan"))])
+def test_bad_settings_are_named(tmp_path, field, value):
+    with Journal(tmp_path / "journal.sqlite") as journal, pytest.raises(ValueError, match=f"{field} must be"):
+        run_plan(plan(1), journal, Job(FakeWorkshop(tmp_path)), **{field: value})

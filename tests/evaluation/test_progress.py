@@ -1,0 +1,29 @@
+import io
+
+from rich.console import Console
+
+from lerobot_policy_quantile.evaluation.journal import Journal
+from lerobot_policy_quantile.evaluation.outcome import Outcome
+from lerobot_policy_quantile.evaluation.progress import ProgressBar
+from tests.support.fake_run import plan
+
+
+def test_the_bar_tells_success_errors_and_what_the_journal_already_held(tmp_path):
+    first, second, third = list(plan(3))
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.record(Outcome(first, "success"))
+        rows = journal.rows()
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with ProgressBar(console, rows) as bar:
+        bar.begin(1, 3)
+        assert bar.counts == "success 1/1 (100 %), errors 0"
+        bar.report(Outcome(second, "failure"), True)
+        bar.report(Outcome(third, "error", traceback="..."), False)
+        assert bar.counts == "success 1/2 (50 %), errors 0, repeated 1"
+        bar.report(Outcome(third, "error", traceback="..."), True)
+        assert bar.counts == "success 1/2 (50 %), errors 1, repeated 1"
+        bar.stopping(2)
+    shown = console.file.getvalue()
+    assert "1 of 3 episodes are in the journal" in shown
+    assert "3/3" in shown
+    assert "Ctrl-C again kills them" in shown

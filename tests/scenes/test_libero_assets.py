@@ -1,0 +1,52 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lerobot_policy_quantile.scenes import libero_assets
+from tests.scenes.rollouts import require_scene
+
+
+def test_missing_assets_are_reported_with_every_place_that_was_looked_at(monkeypatch, tmp_path):
+    monkeypatch.setenv(libero_assets.VARIABLE, str(tmp_path / "mine"))
+    monkeypatch.setattr(libero_assets, "_MARK", tmp_path / "nowhere.xml")
+    with pytest.raises(ValueError, match="LIBERO assets must be in one of these places") as error:
+        libero_assets.find_assets()
+    for place in (str(tmp_path / "mine" / "assets"), "beside the checkout", "inside hf-libero", "hub cache"):
+        assert place in str(error.value)
+
+
+def test_the_variable_comes_first(monkeypatch, tmp_path):
+    mark = tmp_path / "assets" / libero_assets._MARK
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    monkeypatch.setenv(libero_assets.VARIABLE, str(tmp_path))
+    assert libero_assets.find_assets() == tmp_path / "assets"
+
+
+def test_the_hash_sees_content_and_names(tmp_path):
+    hashes = set()
+    for number, (name, text) in enumerate([("a", "1"), ("a", "2"), ("b", "1")]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / name).write_text(text)
+        hashes.add(libero_assets.assets_hash(folder))
+    assert len(hashes) == 3
+
+
+def test_a_fresh_machine_is_asked_nothing(tmp_path):
+    """No configuration, an empty home, standard input closed: hf-libero would ask and fail."""
+    require_scene("libero_object")
+    fresh = {name: value for name, value in os.environ.items() if name != "LIBERO_CONFIG_PATH"}
+    code = "from lerobot_policy_quantile.scenes.libero_assets import import_libero; print(import_libero().__name__)"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**fresh, "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "libero.libero"
+    assert not (tmp_path / ".libero").exists()

@@ -1,0 +1,114 @@
+"""Every scene of the registry keeps the contract's promises."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from robosuite.environments.base import MujocoEnv
+
+from lerobot_policy_quantile.scenes.contract import CONTROL_HZ, make_scene, scene_names
+from tests.scenes.rollouts import (
+    KEY,
+    OBSERVED,
+    SIZE,
+    STEPS,
+    available_scenes,
+    drive,
+    random_actions,
+    require_scene,
+    rollout,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def other_process():
+    """Started first, so that it works while this process does; read last."""
+    command = [sys.executable, "-m", "tests.scenes.rollouts", *available_scenes()]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def digests(other_process):
+    """Hash of the same key and actions, by another process."""
+    output, errors = other_process.communicate()
+    assert other_process.returncode == 0, errors
+    return json.loads(output.splitlines()[-1])
+
+
+@pytest.fixture(scope="module", params=scene_names())
+def scene(request, other_process):
+    require_scene(request.param)
+    built = make_scene(request.param, camera_size=SIZE)
+    yield built
+    built.close()
+
+
+@pytest.fixture(scope="module")
+def trace(scene):
+    return rollout(scene)
+
+
+def test_the_specification_holds(scene, trace):
+    assert (scene.action_dim, scene.state_dim, scene.control_hz) == (7, 8, 20)
+    assert scene.instruction
+    assert scene.instruction == scene.instruction.lower()
+    assert {"mujoco", "robosuite", "assets"} <= set(scene.versions)
+    assert scene.state_count(KEY[0]) == 50
+    assert scene.limit > STEPS
+    for frames in (trace.start_frames, *trace.frames.values()):
+        assert tuple(frames) == scene.cameras
+        for frame in frames.values():
+            assert frame.shape == (SIZE, SIZE, 3)
+            assert frame.dtype == np.uint8
+            assert frame.std() > 5  # something is in the picture
+
+
+def test_observations_are_finite_and_time_runs_at_the_control_rate(trace):
+    assert np.isfinite(trace.states).all()
+    assert np.isfinite(trace.simulator_states).all()
+    times = np.array([state[0] for state in trace.simulator_states])
+    np.testing.assert_allclose(np.diff(times), 1 / CONTROL_HZ, atol=1e-9)
+
+
+def test_the_actions_moved_the_robot_and_the_frames_differ(trace):
+    assert np.abs(trace.states[-1] - trace.states[0]).max() > 0.01
+    assert (trace.frames[OBSERVED[0]]["wrist"] != trace.frames[OBSERVED[1]]["wrist"]).any()
+
+
+def test_an_episode_in_between_changes_nothing(scene, trace):
+    rollout(scene, (0, 2, 8))
+    assert rollout(scene).digest() == trace.digest()
+
+
+def test_frames_on_demand_equal_rendering_every_step_of_robosuite(scene, trace):
+    scene.reset(*KEY)
+
+    def plain_step(action, _):
+        scene.world.announced = True
+        MujocoEnv.step(scene.world, action)
+
+    every = drive(scene, random_actions(), plain_step)
+    assert every.digest() == trace.digest()
+
+
+def test_frames_that_were_not_announced_are_refused(scene, trace):
+    scene.step(np.zeros(7))
+    with pytest.raises(ValueError, match="frames must be announced"):
+        scene.frames()
+
+
+@pytest.mark.bad_input
+def test_a_task_and_an_index_that_do_not_exist_are_refused(scene):
+    with pytest.raises(ValueError, match="task must lie in"):
+        scene.reset(scene.task_count, 0, 0)
+    with pytest.raises(ValueError, match=r"index must lie in 0\.\.49; got 50"):
+        scene.reset(0, 50, 0)
+
+
+def test_another_process_sees_the_same(scene, trace, digests):
+    assert digests[scene.name] == trace.digest()

@@ -1,0 +1,50 @@
+"""`python -m tests.support.fake_run FOLDER ...`: a whole run on fake worlds in a process that can be killed."""
+
+import argparse
+import resource
+import sys
+from pathlib import Path
+
+from lerobot_policy_quantile.evaluation.engine import run_plan
+from lerobot_policy_quantile.evaluation.journal import Journal, JournalError
+from lerobot_policy_quantile.evaluation.plan import Plan
+from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.evaluation.table import success_table
+from lerobot_policy_quantile.evaluation.worker import Job
+from tests.support.fake_worlds import FakeWorkshop
+
+EPISODES = 60
+
+
+def plan(episodes: int = EPISODES, scene: str = "fake") -> Plan:
+    return Plan.cross(scenes=[scene], indices=range(episodes), policies=["fake"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--episodes", type=int, default=EPISODES)
+    parser.add_argument("--scene", default="fake")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--file-limit", type=int, help="bytes that no file may outgrow: a full disk")
+    parser.add_argument("--side", action="store_true")
+    options = parser.parse_args()
+    if options.file_limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (options.file_limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    side = SideFiles(options.folder / "side") if options.side else None
+    job = Job(FakeWorkshop(options.folder, options.pause), side_files=side, log=options.folder / "workers.log")
+    try:
+        with Journal(options.folder / "journal.sqlite") as journal:
+            what = plan(options.episodes, options.scene)
+            summary = run_plan(what, journal, job, workers=options.workers, timeout=options.timeout)
+            print(success_table(journal.rows()), end="")
+    except JournalError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 130 if summary.stopped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
