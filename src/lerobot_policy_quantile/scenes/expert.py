@@ -59,7 +59,6 @@ class Grasp:
 
 GRASPS = {
     "cream_cheese": Grasp(above_centre=0.0),
-    "butter": Grasp(above_centre=0.0),
     "salad_dressing": Grasp(above_centre=0.045, lift=0.28, release=0.20),
     "bbq_sauce": Grasp(above_centre=0.025),
     "ketchup": Grasp(above_centre=0.045, lift=0.28, release=0.20),
