@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import lerobot_policy_quantile
+from lerobot_policy_quantile.cli import app
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(lerobot_policy_quantile.__file__).parent
@@ -131,11 +133,26 @@ def test_readme_python_runs(code):
 COMMANDS = [line.split("#")[0].strip() for language, code in BLOCKS if language == "sh" for line in code.splitlines()]
 
 
-@pytest.mark.parametrize("command", sorted({c for c in COMMANDS if c.startswith((".venv/bin/qhead", "qhead"))}))
+QHEAD = sorted({c.removeprefix(".venv/bin/qhead ") for c in COMMANDS if c.startswith(".venv/bin/qhead ")})
+SIMULATED = ("collect", "replay", "eval", "doctor")
+"""Run for real, smaller, in test_cli_collect.py and test_cli_evaluation.py."""
+
+
+@pytest.mark.parametrize("command", [c for c in QHEAD if not c.startswith(SIMULATED)])
 def test_readme_commands_run(command):
-    words = shlex.split(command)
-    words[0] = str(Path(sys.executable).parent / "qhead")
+    words = [Path(sys.executable).parent / "qhead", *shlex.split(command)]
     assert subprocess.run(words, cwd=ROOT, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("command", [c for c in QHEAD if c.startswith(SIMULATED)])
+def test_readme_commands_of_the_simulator_are_spelled_right(command):
+    name, *arguments = shlex.split(command)
+    get_command(app).commands[name].make_context(name, arguments)
+
+
+def test_a_misspelled_option_is_noticed():
+    with pytest.raises(Exception, match="No such option: --polcy"):
+        get_command(app).commands["eval"].make_context("eval", ["--polcy", "expert"])
 
 
 @pytest.mark.parametrize("command", sorted({c for c in COMMANDS if c.startswith("make ")}))
