@@ -1,10 +1,13 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.cli import app
+from tests.support.command_line import BIN, train_arguments
+from tests.support.command_line import run as run_command
 
 
 def run(*arguments: object):
@@ -57,8 +60,6 @@ def test_replay_ends_where_the_demonstrations_ended(collected):
 
 def test_replay_notices_another_end(collected, tmp_path):
     """The twin: a final state that is off in its last bit."""
-    import shutil
-
     spoilt = tmp_path / "demos"
     shutil.copytree(collected[0], spoilt)
     states = dict(np.load(spoilt / "simulator_states.npz"))
@@ -83,3 +84,12 @@ def test_wrong_input_is_refused_and_nothing_is_written(collected, tmp_path):
     assert "must be one that qhead collect wrote" in unknown.output
     beyond = run("replay", collected[0], "--episode", 2)
     assert "--episode must lie in 0..1; got 2" in beyond.output
+
+
+def test_lerobot_trains_on_what_was_collected(collected, tmp_path):
+    """The round trip, through LeRobot's own command."""
+    log = tmp_path / "log"
+    arguments = train_arguments(collected[0] / "dataset", tmp_path / "out", "--steps=2", "--save_freq=2")
+    text = run_command(BIN / "lerobot-train", *arguments, "--dataset.repo_id=qhead/demonstrations", log=log)
+    assert "step:2 " in text
+    assert (tmp_path / "out" / "checkpoints" / "000002" / "pretrained_model" / "model.safetensors").is_file()
