@@ -1,8 +1,6 @@
 """`qhead collect` and `qhead replay`: demonstrations of the scripted expert, and the proof that they repeat."""
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +46,6 @@ def collect(
 
     Train on it: lerobot-train --dataset.root=OUT/dataset --dataset.repo_id=qhead/demonstrations ...
     """
-    _prepare_rendering()
     try:
         _collect(out, scene, [side.strip() for side in routes.split(",")], (task, index, seed), camera_size, repo_id)
     except ValueError as error:
@@ -64,18 +61,12 @@ def replay(
 
     Exits with 1 if an episode ends elsewhere than its demonstration did.
     """
-    _prepare_rendering()
     try:
         same = _replay(folder, episode)
     except ValueError as error:
         Console(stderr=True, soft_wrap=True).print(f"qhead replay: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from None
     raise typer.Exit(0 if same else 1)
-
-
-def _prepare_rendering() -> None:
-    if sys.platform == "linux":
-        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def _collect(out: Path, name: str, sides: list[str], key: tuple[int, int, int], camera_size: int, repo_id: str) -> None:

@@ -1,7 +1,6 @@
 """`qhead eval` and `qhead doctor`: the commands around the closed loop."""
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,8 +67,6 @@ def evaluate(
 ) -> None:
     """Run policies in closed loop; `EVAL_HELP` is what the user reads."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if sys.platform == "linux":
-        os.environ.setdefault("MUJOCO_GL", "egl")
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.journal import JournalError
     from lerobot_policy_quantile.workshop import SceneWorkshop

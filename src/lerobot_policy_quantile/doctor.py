@@ -70,6 +70,8 @@ def check_sqlite(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> Findin
 
 def check_rendering(code: str = _RENDER) -> Finding:
     """Render one picture in a process of its own: a missing driver may end a process without a word."""
+    import lerobot_policy_quantile.scenes  # noqa: F401  (chooses a MUJOCO_GL where none is set)
+
     backend = os.environ.get("MUJOCO_GL", "(not set)")
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
