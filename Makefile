@@ -6,7 +6,7 @@ PY := .venv/bin/python
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: .venv/.ready ## install what is missing and prove everything (about five minutes)
+test: .venv/.ready ## install what is missing and prove everything (about twenty minutes on two cores)
 	@$(PY) scripts/check_gl.py
 	@$(PY) -m pytest
 
