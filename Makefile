@@ -1,5 +1,6 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
+TEST_PROCESSES ?= 2
 
 .PHONY: help test check verify bench bench-env expert fullsize format lock clean
 
@@ -8,7 +9,7 @@ help: ## list the targets
 
 test: .venv/.ready ## install what is missing and prove everything (about twenty minutes on two cores)
 	@$(PY) scripts/check_gl.py
-	@$(PY) -m pytest
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 check: .venv/.ready ## lint, format, types, import boundaries
 	@.venv/bin/ruff check .

@@ -25,9 +25,11 @@ def test_gaps_accumulate_outwards_from_the_median():
 
 
 def test_symmetric_quantiles_have_equal_gaps_on_both_sides():
-    gaps = positive_gaps(mirror_gaps(torch.randn(3, 5)))
-    quantiles = ordered_quantiles(torch.zeros(3), gaps)
-    assert torch.equal(quantiles, -quantiles.flip(-1))
+    """Bit for bit, over many small draws: vectorised softplus rounds the last few elements of a tensor differently."""
+    for _ in range(100):
+        gaps = mirror_gaps(positive_gaps(torch.randn(3, 5)))
+        quantiles = ordered_quantiles(torch.zeros(3), gaps)
+        assert torch.equal(quantiles, -quantiles.flip(-1))
 
 
 @pytest.mark.parametrize("sequential", [True, False])

@@ -157,10 +157,9 @@ class QuantileHead(Head):
     def quantiles(self, features: Float[Tensor, "b h w"]) -> Float[Tensor, "b h d k"]:
         """Ordered quantiles of the action features."""
         raw = self.gap_projection(features).unflatten(-1, (self.model_dim, self.gaps_per_dim))
-        raw = raw[..., : self.action_dim, :]
+        gaps = positive_gaps(raw[..., : self.action_dim, :], delta0=self.delta0)
         if self.gaps == "symmetric":
-            raw = mirror_gaps(raw)
-        gaps = positive_gaps(raw, delta0=self.delta0)
+            gaps = mirror_gaps(gaps)
         return ordered_quantiles(self._median(features), gaps, detach_anchor=self.anchor == "detached")
 
     def _median(self, features: Float[Tensor, "b h w"]) -> Float[Tensor, "b h d"]:

@@ -27,9 +27,12 @@ def positive_gaps(raw_gaps: Float[Tensor, "*b g"], *, delta0: float = DELTA0) ->
     return functional.softplus(raw_gaps).mul_(delta0 / math.log(2))
 
 
-def mirror_gaps(raw_gaps: Float[Tensor, "*b c"]) -> Float[Tensor, "*b g"]:
-    """Symmetric Quantiles: the same c raw gaps (innermost first) on both sides of the median."""
-    return torch.cat([raw_gaps.flip(-1), raw_gaps], dim=-1)
+def mirror_gaps(gaps: Float[Tensor, "*b c"]) -> Float[Tensor, "*b g"]:
+    """Symmetric Quantiles: the same c gaps (innermost first) on both sides of the median.
+
+    Positive gaps are mirrored, not raw ones: softplus may round the two copies of one raw value differently.
+    """
+    return torch.cat([gaps.flip(-1), gaps], dim=-1)
 
 
 def ordered_quantiles(
