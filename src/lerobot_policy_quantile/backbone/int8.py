@@ -1,0 +1,37 @@
+"""8-bit weights with dynamic activations, for the CPU: an approximate mode of the fast path.
+
+Weights are rounded once, symmetrically per output channel; activations are scaled to 8 bits as they come, one scale per
+call. Sums are exact integers. CPUs with VNNI add products of bytes in one instruction; without it the range of the
+activations is halved, because a pair of products would overflow 16 bits.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lerobot_policy_quantile.backbone.linear import Linear
+
+LARGEST = 127
+
+
+def int8_linear(weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"] | None) -> Linear:
+    """The product with a weight rounded to 8 bits."""
+    if weight.device.type != "cpu":
+        raise ValueError(f"int8 needs weights on the CPU; got {weight.device}")
+    scales = weight.abs().amax(dim=1).clamp_min(1e-12).double() / LARGEST
+    rounded = torch.quantize_per_channel(
+        weight.float(), scales, torch.zeros(len(weight), dtype=torch.int64), 0, torch.qint8
+    )
+    packed = torch.ops.quantized.linear_prepack(rounded, None if bias is None else bias.float())
+    narrow = not has_vnni()
+
+    def product(x: Tensor) -> Tensor:
+        y: Tensor = torch.ops.quantized.linear_dynamic(x.float().contiguous(), packed, narrow)
+        return y.to(x.dtype)
+
+    return product
+
+
+def has_vnni() -> bool:
+    """Whether this CPU multiplies and adds bytes in one instruction."""
+    return bool(torch.cpu._is_vnni_supported())
