@@ -8,21 +8,13 @@ Writes core_speed.md and core_speed.json; exits with 1 when a limit does not hol
 """
 
 import argparse
-import json
-import os
 import platform
-import statistics
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler reports a missing GPU as an error
-
 import torch
+from timing import Row, interleaved, milliseconds_row, peak_bytes, ratio_row, write
 from torch.nn import functional
-from torch.profiler import ProfilerActivity, profile
 
 from lerobot_policy_quantile.core.decoders import PRESETS, parse_decoder
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
@@ -33,24 +25,6 @@ from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 
 K, H, D, BATCH = 21, 50, 32, 64
 QUANTILE_BYTES = BATCH * H * D * K * 4
-
-
-@dataclass(frozen=True)
-class Row:
-    """A measured number; `limit` is what it is held against, None where it only informs."""
-
-    what: str
-    measured: float
-    unit: str
-    spread: str = ""
-    limit: float | None = None
-
-    @property
-    def verdict(self) -> str:
-        """Whether the limit holds."""
-        if self.limit is None:
-            return ""
-        return "holds" if self.measured <= self.limit else "DOES NOT HOLD"
 
 
 class TrainingStep:
@@ -101,45 +75,6 @@ class TrainingStep:
         self.median.grad = self.raw_gaps.grad = self.quantiles.grad = None
 
 
-def peak_bytes(work: Callable[[], object]) -> int:
-    """Most memory that tensors made during the work held at once, from torch's own allocation log."""
-    work()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as log:
-        work()
-    events = log.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    held = peak = 0
-    for _, change in changes:
-        held += change
-        peak = max(peak, held)
-    return peak
-
-
-def interleaved(works: list[Callable[[], object]], rounds: int) -> list[list[float]]:
-    """Seconds of each work, taken in turns so that all see the same machine."""
-    for work in works:
-        work()
-    times: list[list[float]] = [[] for _ in works]
-    for _ in range(rounds):
-        for work, taken in zip(works, times, strict=True):
-            start = time.perf_counter()
-            work()
-            taken.append(time.perf_counter() - start)
-    return times
-
-
-def ratio_row(what: str, ours: list[float], peer: list[float], limit: float | None = None) -> Row:
-    """Median of the per-round ratios, with their quartiles."""
-    ratios = [a / b for a, b in zip(ours, peer, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return Row(what, round(middle, 2), "x", f"{low:.2f} to {high:.2f}", limit)
-
-
-def milliseconds_row(what: str, times: list[float], per: int = 1, limit: float | None = None) -> Row:
-    low, middle, high = (1e3 * t / per for t in statistics.quantiles(times, n=4))
-    return Row(what, round(middle, 3), "ms", f"{low:.3f} to {high:.3f}", limit)
-
-
 def training_rows(rounds: int) -> list[Row]:
     step = TrainingStep()
     ours, l1, unfused, point = interleaved([step.ours, step.l1, step.unfused, step.l1_of_the_medians], rounds)
@@ -170,15 +105,6 @@ def decoding_rows(rounds: int) -> list[Row]:
     ]
 
 
-def markdown(rows: list[Row], setting: dict[str, object]) -> str:
-    lines = ["# Speed of the maths", "", ", ".join(f"{k} {v}" for k, v in setting.items()), ""]
-    lines += ["| what | median | quartiles | limit | |", "|---|---|---|---|---|"]
-    for r in rows:
-        limit = "" if r.limit is None else f"<= {r.limit:g} {r.unit}"
-        lines.append(f"| {r.what} | {r.measured:g} {r.unit} | {r.spread} | {limit} | {r.verdict} |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40, help="interleaved repetitions (default 40)")
@@ -191,15 +117,7 @@ def main() -> None:
     setting: dict[str, object] = {"torch": torch.__version__, "threads": arguments.threads}
     setting |= {"machine": platform.machine(), "K": K, "H": H, "D": D, "batch": BATCH, "rounds": arguments.rounds}
     rows = [*training_rows(arguments.rounds), *decoding_rows(arguments.rounds)]
-    table = markdown(rows, setting)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "core_speed.md").write_text(table)
-    record = {"setting": setting, "rows": [asdict(row) | {"verdict": row.verdict} for row in rows]}
-    (arguments.out / "core_speed.json").write_text(json.dumps(record, indent=2) + "\n")
-    print(table)
-    print(f"written to {arguments.out}/core_speed.md and .json")
-    if any(row.verdict == "DOES NOT HOLD" for row in rows):
-        sys.exit(1)
+    sys.exit(write(arguments.out / "core_speed", "Speed of the maths", rows, setting))
 
 
 if __name__ == "__main__":

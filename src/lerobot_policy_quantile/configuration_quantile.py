@@ -50,6 +50,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     backbone_weights: str | None = None  # a LeRobot pi05 checkpoint: folder or hub id
     freeze_vlm: bool = True
     gradient_checkpointing: bool = False
+    fast_prefix: bool = False  # training with a frozen VLM drops absent cameras and text padding; not with FSDP
     dtype: str = "float32"  # float32 | bfloat16: precision of backbone arithmetic; the head is float32
     query: str = "zero"  # zero | noise | vlm (M19)
     n_prompts: int = 16  # 0 switches prompts off

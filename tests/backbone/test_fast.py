@@ -191,6 +191,21 @@ def test_training_after_it_is_training_without_it(backbone):
         assert torch.equal(value, results[1][name]), name
 
 
+def test_a_fast_prefix_in_training_gives_the_plain_gradients():
+    gradients = []
+    for fast in (False, True):
+        backbone = tiny_backbone(fast_prefix=fast).train()
+        for _ in range(2):
+            backbone.zero_grad()
+            features = backbone.expert(backbone.prefix(*observation(backbone.variant)))(*zero_queries())
+            features.square().mean().backward()
+        assert (backbone._fast_prefix is not None) == fast
+        gradients.append({name: p.grad for name, p in backbone.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, plain in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], plain, rtol=1e-4, atol=1e-5 * plain.abs().max().item() + 1e-9)
+
+
 def test_a_policy_saves_the_same_checkpoint_and_answers_the_same(tmp_path):
     policy = make_policy().eval()
     batch = make_batch(policy.config, rows=2)

@@ -24,7 +24,7 @@ from lerobot_policy_quantile.backbone.attention import (
 )
 from lerobot_policy_quantile.backbone.fast import FastExpert, FastPrefix
 from lerobot_policy_quantile.backbone.int8 import int8_linear
-from lerobot_policy_quantile.backbone.linear import exact_linear
+from lerobot_policy_quantile.backbone.linear import MakeLinear, exact_linear
 from lerobot_policy_quantile.backbone.towers import WRAP_CLASSES, Precision, Towers
 from lerobot_policy_quantile.backbone.variants import Variant
 from lerobot_policy_quantile.core._checks import require_choice, require_shape
@@ -42,6 +42,7 @@ class Backbone(nn.Module):
 
     query  "zero": action tokens are the projection of what the head gives, zeros for direct heads;
            "noise": fresh Gaussian queries; "vlm": a learned projection of the pooled prefix features
+    fast_prefix  a frozen VLM reads only what is there in training too (`fast.py`); needs whole weights, so no FSDP
     """
 
     _no_split_modules: ClassVar[list[str]] = list(WRAP_CLASSES)
@@ -55,6 +56,7 @@ class Backbone(nn.Module):
         query: str = "zero",
         freeze_vlm: bool = True,
         gradient_checkpointing: bool = False,
+        fast_prefix: bool = False,
         precision: Precision = "float32",
     ) -> None:
         super().__init__()
@@ -65,6 +67,7 @@ class Backbone(nn.Module):
             raise ValueError(f"model_dim must be at least 1; got {model_dim}")
         self.variant, self.model_dim, self.n_prompts, self.query = variant, model_dim, n_prompts, query
         self.freeze_vlm, self.gradient_checkpointing = freeze_vlm, gradient_checkpointing
+        self.fast_prefix = fast_prefix and freeze_vlm
         self.expert_width = variant.expert_width
         self.expert_calls = 0
         """Expert passes since construction; a caller may set it back."""
@@ -91,8 +94,11 @@ class Backbone(nn.Module):
         """
         self.eval()
         make = int8_linear if int8 else exact_linear
-        self._fast_prefix = FastPrefix(self.paligemma_with_expert, make, features=self.query == "vlm")
+        self._fast_prefix = self._make_fast_prefix(make)
         self._fast_expert = FastExpert(self, make)
+
+    def _make_fast_prefix(self, make: MakeLinear = exact_linear) -> FastPrefix:
+        return FastPrefix(self.paligemma_with_expert, make, features=self.query == "vlm")
 
     def _apply(self, *arguments: Any, **settings: Any) -> "Backbone":
         """Another device or precision: what the fast paths have computed is void."""
@@ -134,6 +140,8 @@ class Backbone(nn.Module):
     ) -> Prefix:
         """SigLIP and VLM, once per observation. Images in [-1, 1]; no graph is built when the VLM is frozen."""
         self._check_observation(images, image_valid, tokens, token_valid)
+        if self._fast_prefix is None and self.fast_prefix:
+            self._fast_prefix = self._make_fast_prefix()
         if self._fast_prefix is not None:
             with torch.no_grad():
                 return self._fast_prefix(images, image_valid, tokens, token_valid)
