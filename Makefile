@@ -20,8 +20,9 @@ check: .venv/.ready ## lint, format, types, import boundaries
 verify: .venv/.ready ## print the theory's claims beside what was measured
 	@.venv/bin/qhead verify
 
-bench: .venv/.ready ## measure speed and memory against plain PyTorch; writes runs/bench/
+bench: .venv/.ready ## speed and memory of the maths against plain PyTorch, of the policy against LeRobot's; writes runs/bench/
 	@$(PY) benchmarks/core_speed.py
+	@$(PY) benchmarks/policy_speed.py
 
 fullsize: .venv/.ready ## build, run, save, reload the full-size pi0.5 with random weights (20 GiB of memory, 14 GB of disk)
 	@$(PY) scripts/fullsize.py

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import torch
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.pi05 import modeling_pi05
 from lerobot.policies.pi05.configuration_pi05 import PI05Config
@@ -20,6 +21,22 @@ from tests.backbone.samples import CHUNK, MODEL_DIM, randomise
 def lerobot_model(variant: Variant) -> modeling_pi05.PI05Pytorch:
     with _shrunk(variant):
         return randomise(modeling_pi05.PI05Pytorch(_config(variant)))
+
+
+def lerobot_model_of(backbone: Backbone, head: Head) -> modeling_pi05.PI05Pytorch:
+    """LeRobot's model on the very memory of a backbone's weights: no second copy, its language-model heads left out."""
+    with torch.device("meta"), _shrunk(backbone.variant):
+        reference = modeling_pi05.PI05Pytorch(_config(backbone.variant, head.chunk_size))
+    for tower in (reference.paligemma_with_expert.paligemma, reference.paligemma_with_expert.gemma_expert):
+        tower.lm_head = None
+    ours = {name: w for name, w in backbone.state_dict().items() if name in reference.state_dict()}
+    ours |= {f"action_out_proj.{name}": w for name, w in head.projection.state_dict().items()}
+    reference.load_state_dict(ours, assign=True)
+    buffers = dict(backbone.named_buffers())
+    for name, _ in list(reference.named_buffers()):
+        module, _, field = name.rpartition(".")
+        reference.get_submodule(module).register_buffer(field, buffers[name], persistent=False)
+    return reference
 
 
 def lerobot_policy(variant: Variant) -> modeling_pi05.PI05Policy:
@@ -75,11 +92,11 @@ def _gemma(variant: Variant, width: int, mlp: int) -> modeling_pi05.GemmaConfig:
     return modeling_pi05.GemmaConfig(width, variant.depth, mlp, variant.heads, variant.kv_heads, variant.head_dim)
 
 
-def _config(variant: Variant) -> PI05Config:
+def _config(variant: Variant, chunk_size: int = CHUNK) -> PI05Config:
     size = variant.image_size
     return PI05Config(
-        chunk_size=CHUNK,
-        n_action_steps=CHUNK,
+        chunk_size=chunk_size,
+        n_action_steps=chunk_size,
         max_action_dim=MODEL_DIM,
         image_resolution=(size, size),
         device="cpu",

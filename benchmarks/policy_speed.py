@@ -1,0 +1,314 @@
+"""Speed of the policy against LeRobot's pi05 on the same weights and inputs, interleaved in one run.
+
+    make bench                                                        # tiny, small, and real widths at reduced depth
+    .venv/bin/python benchmarks/policy_speed.py --sizes full          # the full size: 20 GiB of memory, an hour
+    .venv/bin/python benchmarks/policy_speed.py --sizes tiny --rounds 5
+
+The peer is LeRobot as users run it: float32, ten denoising steps, an absent third camera and padded text are computed
+and masked. Rows with the peer's tokens already pruned stand beside, so that nobody takes pruning for the head's merit.
+Random weights. Writes policy_speed_SIZE.md and .json.
+"""
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from timing import Row, interleaved, milliseconds_row, peak_bytes, ratio_row, write
+from torch import Tensor
+from torch.nn import functional
+
+from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix, Variant
+from lerobot_policy_quantile.core.episode import episodes_from_seeds
+from lerobot_policy_quantile.core.heads import QuantileHead, training_loss
+from tests.backbone.lerobot_reference import lerobot_model_of
+from tests.backbone.samples import randomise
+
+PI05 = VARIANTS["pi05"]
+SIZES = {
+    "tiny": VARIANTS["tiny"],
+    "small": VARIANTS["small"],
+    # Depths shrunk alike, so that SigLIP, VLM and expert keep their shares of the work.
+    "widths": replace(PI05, name="real widths, a ninth of the depth", depth=2, vision_depth=3, vocab_size=1024),
+    "full": PI05,
+}
+TEXT = 60
+"""Text tokens that are there, of a buffer of up to 200."""
+TRAINING_BATCH = 4
+
+Observation = tuple[list[Tensor], list[Tensor], Tensor, Tensor]
+
+
+def observation(variant: Variant, *, cameras: int, absent: int, padded: bool, batch: int = 1) -> Observation:
+    """Random pictures and words; `absent` cameras are there as zeros and masked."""
+    draw = torch.Generator().manual_seed(0)
+    size = variant.image_size
+    text = min(TEXT, variant.max_token_length)
+    buffer = variant.max_token_length if padded else text
+    images = [torch.rand(batch, 3, size, size, generator=draw) * 2 - 1 for _ in range(cameras)]
+    images += [torch.zeros(batch, 3, size, size)] * absent
+    there = [torch.full((batch,), number < cameras) for number in range(cameras + absent)]
+    tokens = torch.randint(0, variant.vocab_size, (batch, text), generator=draw)
+    valid = torch.ones(batch, text, dtype=torch.bool)
+    padding = (0, buffer - text)
+    return images, there, functional.pad(tokens, padding), functional.pad(valid, padding)
+
+
+@dataclass
+class Pair:
+    """Our model and LeRobot's on the same memory."""
+
+    backbone: Backbone
+    head: QuantileHead
+    peer: Any
+
+    @classmethod
+    def of(cls, variant: Variant, chunk_size: int) -> "Pair":
+        """Random weights at which every part matters; ours on the fast path."""
+        torch.manual_seed(0)
+        backbone = randomise(Backbone(variant, fast_prefix=True))
+        head = QuantileHead(backbone.expert_width, chunk_size, 7, backbone.model_dim)
+        backbone.optimize()
+        return cls(backbone, head.eval(), lerobot_model_of(backbone, head).eval())
+
+    @torch.no_grad()
+    def chunk(self, seen: Observation) -> Tensor:
+        """Ours, from pictures to quantiles."""
+        return self.decode(self.backbone.prefix(*seen))
+
+    @torch.no_grad()
+    def decode(self, prefix: Prefix) -> Tensor:
+        """Ours, from a given prefix."""
+        prediction = self.head.predict(self.backbone.expert(prefix), episodes_from_seeds(range(len(prefix.valid))))
+        return prediction.actions
+
+    def flow(self, seen: Observation, steps: int = 10) -> Tensor:
+        """The peer's."""
+        noise = torch.zeros(len(seen[2]), self.head.chunk_size, self.backbone.model_dim)
+        actions: Tensor = self.peer.sample_actions(*seen, noise=noise, num_steps=steps)
+        return actions
+
+
+def inference_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
+    """Whole chunks and single stages."""
+    variant = pair.backbone.variant
+    masked = observation(variant, cameras=2, absent=1, padded=True)
+    pruned = observation(variant, cameras=2, absent=0, padded=False)
+    prefix = pair.backbone.prefix(*pruned)
+    works: dict[str, Callable[[], object]] = {
+        "ours": lambda: pair.chunk(masked),
+        "peer": lambda: pair.flow(masked),
+        "peer pruned": lambda: pair.flow(pruned),
+        "peer pruned, one step": lambda: pair.flow(pruned, 1),
+        "our prefix": lambda: pair.backbone.prefix(*masked),
+        "our expert": lambda: pair.decode(prefix),
+        "roofline": roofline(pair, len(prefix.valid[0])),
+    }
+    times = dict(zip(works, interleaved(list(works.values()), rounds), strict=True))
+    ten = [a - b for a, b in zip(times["peer pruned"], times["peer pruned, one step"], strict=True)]
+    ten = [seconds * 10 / 9 for seconds in ten]
+
+    def at_least(value: float) -> float | None:
+        return value if wanted else None
+
+    return [
+        ratio_row(
+            "whole chunk, 2 cameras + 1 masked, padded text: LeRobot, ten steps / ours",
+            times["peer"],
+            times["ours"],
+            at_least=at_least(1.9),
+        ),
+        ratio_row(
+            "whole chunk, 2 cameras, no padding: LeRobot, ten steps / ours",
+            times["peer pruned"],
+            times["ours"],
+            at_least=at_least(1.4),
+        ),
+        ratio_row(
+            "... of this, one step instead of ten (LeRobot / LeRobot)",
+            times["peer pruned"],
+            times["peer pruned, one step"],
+        ),
+        ratio_row("... and the rest (LeRobot, one step / ours)", times["peer pruned, one step"], times["ours"]),
+        ratio_row("... of the first row, pruning (LeRobot / LeRobot pruned)", times["peer"], times["peer pruned"]),
+        ratio_row("expert only: LeRobot, ten steps / ours, one pass", ten, times["our expert"], at_least=at_least(12)),
+        ratio_row("whole chunk / our prefix alone", times["ours"], times["our prefix"], limit=1.02 if wanted else None),
+        ratio_row(
+            "matrix products alone / whole chunk (share of the roofline)",
+            times["roofline"],
+            times["ours"],
+            at_least=at_least(0.85),
+        ),
+        milliseconds_row("ours, whole chunk", times["ours"]),
+        milliseconds_row("LeRobot, whole chunk, masked and padded", times["peer"]),
+    ]
+
+
+def roofline(pair: Pair, tokens: int) -> Callable[[], None]:
+    """The matrix products of one chunk, nothing else: what the machine could do at best."""
+    v = pair.backbone.variant
+    suffix, cameras = pair.backbone.n_prompts + pair.head.chunk_size, 2
+    patches = cameras * v.image_tokens
+    qkv = (v.heads + 2 * v.kv_heads) * v.head_dim
+    inner = v.heads * v.head_dim
+    shapes = [(patches, v.vision_width, 3 * v.vision_width), (patches, v.vision_width, v.vision_width)]
+    shapes += [(patches, v.vision_width, v.vision_mlp), (patches, v.vision_mlp, v.vision_width)]
+    shapes *= v.vision_depth
+    for rows, width, mlp, depth in (
+        (tokens, v.vlm_width, v.vlm_mlp, v.depth - 1),
+        (suffix, v.expert_width, v.expert_mlp, v.depth),
+    ):
+        shapes += [(rows, width, qkv), (rows, inner, width), (rows, width, 2 * mlp), (rows, mlp, width)] * depth
+    inputs = {(rows, width): torch.randn(rows, width) for rows, width, _ in shapes}
+    weights = {(width, out): torch.randn(out, width) for _, width, out in shapes}
+
+    def run() -> None:
+        for rows, width, out in shapes:
+            functional.linear(inputs[rows, width], weights[width, out])
+
+    return run
+
+
+def int8_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
+    """The approximate mode: its speed with three cameras, and its error."""
+    seen = observation(pair.backbone.variant, cameras=3, absent=0, padded=True)
+    exact = pair.chunk(seen)
+    pair.backbone.optimize(int8=True)
+    error = ((pair.chunk(seen) - exact).abs().mean() / exact.abs().mean()).item()
+    peer, ours = interleaved([lambda: pair.flow(seen), lambda: pair.chunk(seen)], rounds)
+    pair.backbone.optimize()
+    return [
+        ratio_row(
+            "int8 (approximate), 3 cameras: LeRobot, ten steps / ours", peer, ours, at_least=4.5 if wanted else None
+        ),
+        Row("int8: mean error of the median / mean size", round(100 * error, 2), "%"),
+    ]
+
+
+def difference_row(pair: Pair) -> Row:
+    """The fast path against the plain one, on the same weights."""
+    seen = observation(pair.backbone.variant, cameras=2, absent=1, padded=True)
+    fast = pair.chunk(seen)
+    pair.backbone.fast_prefix = False
+    pair.backbone.train().eval()
+    plain = pair.chunk(seen)
+    pair.backbone.fast_prefix = True
+    pair.backbone.optimize()
+    difference = ((fast - plain).abs().max() / plain.abs().max()).item()
+    return Row(
+        "fast path against plain path, largest difference / largest value", float(f"{difference:.2g}"), "", limit=1e-5
+    )
+
+
+def training_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
+    """One step of batch 4 with AdamW: ours with a frozen VLM, with its keys and values given, and LeRobot's."""
+    variant = pair.backbone.variant
+    seen = observation(variant, cameras=2, absent=1, padded=True, batch=TRAINING_BATCH)
+    target = torch.zeros(TRAINING_BATCH, pair.head.chunk_size, 7)
+    valid = torch.ones_like(target, dtype=torch.bool)
+    generator = torch.Generator().manual_seed(0)
+    pair.backbone.train()
+    trained = [p for p in [*pair.backbone.parameters(), *pair.head.parameters()] if p.requires_grad]
+    ours = torch.optim.AdamW(trained, lr=0.0, weight_decay=0.0)
+    theirs = torch.optim.AdamW(pair.peer.train().parameters(), lr=0.0, weight_decay=0.0)
+    kept = pair.backbone.prefix(*seen)
+    padded_target = torch.zeros(TRAINING_BATCH, pair.head.chunk_size, pair.backbone.model_dim)
+
+    def step(prefix: Callable[[], Prefix]) -> None:
+        ours.zero_grad()
+        expert = pair.backbone.expert(prefix(), generator=generator)
+        torch.autograd.backward(training_loss(pair.head, expert, target, valid, drop_ratio=0.1, generator=generator))
+        ours.step()
+
+    def peer_step() -> None:
+        theirs.zero_grad()
+        noise, noise_time = torch.randn(padded_target.shape, generator=generator), torch.full((TRAINING_BATCH,), 0.5)
+        torch.autograd.backward(pair.peer(*seen, padded_target, noise, noise_time).mean())
+        theirs.step()
+
+    works = [lambda: step(lambda: pair.backbone.prefix(*seen)), lambda: step(lambda: kept), peer_step]
+    whole, cached, peer = interleaved(works, rounds)
+    memory = [held(theirs) + peak_bytes(peer_step), held(ours) + peak_bytes(works[0])]
+    pair.peer.eval()
+    pair.backbone.optimize()
+    return [
+        ratio_row(
+            "training step, batch 4: LeRobot (all trained) / ours (frozen VLM)",
+            peer,
+            whole,
+            at_least=3.3 if wanted else None,
+        ),
+        Row(
+            "its memory beside the weights: LeRobot / ours",
+            round(memory[0] / memory[1], 2),
+            "x",
+            at_least=5.0 if wanted else None,
+        ),
+        ratio_row(
+            "training step with keys and values given: LeRobot / ours", peer, cached, at_least=50.0 if wanted else None
+        ),
+    ]
+
+
+def held(optimiser: torch.optim.Optimizer) -> int:
+    """Bytes of an optimiser's state."""
+    values = [value for state in optimiser.state.values() for value in state.values() if isinstance(value, Tensor)]
+    return sum(value.numel() * value.element_size() for value in values)
+
+
+def measure(
+    name: str, chunk_size: int, rounds: int, threads: int, *, training: bool
+) -> tuple[list[Row], dict[str, object]]:
+    """All rows of a size."""
+    torch.set_num_threads(threads)
+    pair = Pair.of(SIZES[name], chunk_size)
+    wanted = name in ("widths", "full")
+    rows = [difference_row(pair), *inference_rows(pair, rounds, wanted), *int8_rows(pair, rounds, wanted)]
+    if training:
+        rows += training_rows(pair, rounds, wanted)
+    parameters = sum(p.numel() for p in pair.backbone.parameters()) / 1e6
+    setting: dict[str, object] = {"size": SIZES[name].name, "million parameters": round(parameters, 1)}
+    setting |= {"chunk": chunk_size, "threads": threads, "rounds": rounds, "torch": torch.__version__}
+    return rows, setting | {
+        "machine": platform.machine(),
+        "int8 instructions": "VNNI" if torch.cpu._is_vnni_supported() else "no VNNI",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--sizes", default="tiny,small,widths", help=f"of {', '.join(SIZES)} (default tiny,small,widths)"
+    )
+    parser.add_argument("--chunk", type=int, default=50, help="steps per chunk (default 50, LeRobot's)")
+    parser.add_argument("--rounds", type=int, default=7, help="interleaved repetitions (default 7)")
+    parser.add_argument(
+        "--threads", default=f"1,{os.cpu_count()}", help="torch threads, one table each (default 1 and all)"
+    )
+    parser.add_argument("--no-training", action="store_true", help="leave the training steps out")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of the tables")
+    arguments = parser.parse_args()
+    sizes = arguments.sizes.split(",")
+    if unknown := [size for size in sizes if size not in SIZES]:
+        parser.error(f"--sizes must be of {', '.join(SIZES)}; got {', '.join(unknown)}")
+    if arguments.rounds < 2:
+        parser.error(f"--rounds must be at least 2; got {arguments.rounds}")
+    failed = 0
+    for size in sizes:
+        for threads in dict.fromkeys(int(text) for text in arguments.threads.split(",")):
+            training = not arguments.no_training and size != "full"
+            rows, setting = measure(size, arguments.chunk, arguments.rounds, threads, training=training)
+            path = arguments.out / f"policy_speed_{size}_{threads}"
+            failed |= write(path, "Speed of the policy against LeRobot's pi05", rows, setting)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
