@@ -16,7 +16,9 @@ class Running:
         return f"ws://127.0.0.1:{self.server.port}"
 
     def stop(self):
-        self._loop.call_soon_threadsafe(self.server.stopping.set)
+        """Twice is once."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.server.stopping.set)
 
 
 @contextmanager

@@ -20,24 +20,23 @@ class WatchedConnection(ServerConnection):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.unfinished_since: float | None = None
-        self._frames = 0
+        self._events = 0
         self._between_fragments = False
 
     def process_event(self, event: Any) -> None:
-        """Count frames; a data frame without its end leaves the message open."""
-        if isinstance(event, Frame):
-            self._frames += 1
-            if event.opcode in _DATA:
-                self._between_fragments = not event.fin
+        """Count frames and the handshake; a data frame without its end leaves the message open."""
+        self._events += 1
+        if isinstance(event, Frame) and event.opcode in _DATA:
+            self._between_fragments = not event.fin
         super().process_event(event)
 
     def data_received(self, data: bytes) -> None:
         """Bytes that complete no frame, or a frame that completes no message, start the clock."""
-        before = self._frames
+        before = self._events
         super().data_received(data)
-        if self._frames > before and not self._between_fragments and not self.protocol.reader.buffer:
+        if self._events > before and not self._between_fragments and not self.protocol.reader.buffer:
             self.unfinished_since = None
-        elif self.unfinished_since is None or (self._frames > before and not self._between_fragments):
+        elif self.unfinished_since is None or (self._events > before and not self._between_fragments):
             self.unfinished_since = time.monotonic()
 
     def drop(self) -> None:

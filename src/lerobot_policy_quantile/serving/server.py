@@ -125,17 +125,13 @@ class PolicyServer:
         )
         if settings.decoder is not None:
             model.begin(0, settings.decoder)  # a wrong decoder is known before anyone connects
+        self.port = settings.port
+        """The port it listens on; once it has started, also where any free one (0) was asked for."""
         self._open: set[WatchedConnection] = set()
         self._under_way = 0
         self._server: Server
         self._batcher: Batcher
         self._watchman: asyncio.Task[None]
-
-    @property
-    def port(self) -> int:
-        """The port it listens on; of use when it was asked for any (0)."""
-        port: int = next(iter(self._server.sockets)).getsockname()[1]
-        return port
 
     async def start(self) -> None:
         """Listen."""
@@ -164,6 +160,7 @@ class PolicyServer:
             ssl=settings.tls(),
             server_header=None,
         )
+        self.port = next(iter(self._server.sockets)).getsockname()[1]
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Listen until `stopping` is set, then drain."""
