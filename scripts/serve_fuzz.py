@@ -1,7 +1,7 @@
 """`make serve-fuzz`: malformed frames against a running server, which must neither fall, run code, swell nor go deaf.
 
 Random bytes, mutated requests, nesting, lying lengths, huge shapes, object dtypes, pickles that would leave a
-folder behind, text frames and wrong fields, over a few connections that open again whenever the server closes them.
+folder behind, text frames and wrong fields, over connections that stay and some that are closed after every error.
 """
 
 import argparse
@@ -117,33 +117,44 @@ class Frames:
         return self._noise().decode("latin-1")
 
 
-def attack(url: str, frames: Frames, count: int, seen: Counter[str]) -> None:
-    """Send frames, reading every answer; connect again when the server has closed."""
+def attack(url: str, frames: Frames, count: int, seen: Counter[str], *, stays: bool, until: float) -> None:
+    """Send frames, reading every answer. A client that stays has spoken our part of the protocol: errors leave it open.
+
+    Any other is closed after every error, as by openpi's server, and connects again.
+    """
     sent = 0
-    while sent < count:
+    while sent < count and time.monotonic() < until:
         with connect(url, compression=None, open_timeout=60) as socket:
             socket.recv(timeout=60)
+            if stays:
+                socket.send(pack({BLOCK: {"reset": True}}))
+                socket.recv(timeout=60)
             try:
-                while sent < count:
+                while sent < count and time.monotonic() < until:
                     kind, frame = frames.next()
-                    sent += 1
-                    seen[kind] += 1
                     socket.send(frame)
                     answer = socket.recv(timeout=60)
+                    sent += 1
+                    seen[kind] += 1
                     seen["answered with actions" if isinstance(answer, bytes) else "refused with a sentence"] += 1
                     if isinstance(answer, str):
                         seen["leaked"] += "Traceback" in answer or len(answer) > 1000
-                        if kind != "wish":  # without an entry of ours the server closes, as openpi's does
+                        if not stays and kind != "wish":
                             break
             except ConnectionClosed:
                 seen["closed"] += 1
 
 
-def run(url: str, count: int, threads: int, bait: Path) -> Counter[str]:
+def run(url: str, count: int, threads: int, bait: Path, minutes: float = 600.0) -> Counter[str]:
     """All frames, from several connections at once."""
     seen: Counter[str] = Counter()
+    until = time.monotonic() + 60 * minutes
     workers = [
-        threading.Thread(target=attack, args=(url, Frames(seed, bait), count // threads, seen))
+        threading.Thread(
+            target=attack,
+            args=(url, Frames(seed, bait), count // threads, seen),
+            kwargs={"stays": seed % 4 > 0, "until": until},
+        )
         for seed in range(threads)
     ]
     for worker in workers:
@@ -157,6 +168,7 @@ def main() -> int:
     """Exit code 0 if nothing happened."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=200_000)
+    parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long, whatever has been sent")
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("runs/serve-fuzz"))
     options = parser.parse_args()
@@ -165,9 +177,9 @@ def main() -> int:
         bait = Path(folder) / "executed"
         policy = save_policy(Path(folder) / "policy")
         with serving(policy, log=options.out / "log") as server:
-            run(server.url, min(5000, options.frames // 10), options.threads, bait)  # warm-up
+            run(server.url, min(2000, options.frames // 10), options.threads, bait)  # warm-up
             before, began = server.resident_mib(), time.monotonic()
-            seen = run(server.url, options.frames, options.threads, bait)
+            seen = run(server.url, options.frames, options.threads, bait, options.minutes)
             seconds = time.monotonic() - began
             after, descriptors = server.resident_mib(), server.descriptors()
             answers = False

@@ -86,7 +86,9 @@ def _serve_forever(port, cost):
 
 
 def start(port, cost=0.0):
-    process = multiprocessing.get_context("spawn").Process(target=_serve_forever, args=(port, cost), daemon=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imports once; every server is a fork of that
+    process = context.Process(target=_serve_forever, args=(port, cost), daemon=True)
     process.start()
     while True:
         try:

@@ -3,7 +3,7 @@
 A request is openpi's flat map of observations. Our own wishes ride in one more entry, `qhead`, which plain openpi
 clients leave out; our answers carry the same entry beside openpi's `actions`. An error is a text frame, as in openpi,
 and the text is JSON: which error, which field, what to do. After an error the server closes the connection (1011) as
-openpi's does, unless the request had a `qhead` entry: who speaks our part is trusted to go on.
+openpi's does, unless one of the connection's requests had a `qhead` entry: who speaks our part can go on.
 """
 
 import json

@@ -295,21 +295,20 @@ class PolicyServer:
 
     async def _reply(self, frame: bytes | str, state: Connection, arrived: float) -> tuple[bytes | str, bool]:
         """The answer's frame, and whether the conversation goes on after it."""
-        ours = False
         try:
             message = self._message(frame)
-            ours = isinstance(message, dict) and isinstance(message.get(BLOCK), dict)
+            state.ours |= isinstance(message, dict) and isinstance(message.get(BLOCK), dict)
             request = parse_request(message, self._model.spec)
             answer = await self._answer(request, frame, state, arrived)
         except RequestError as error:
             self.metrics.requests.labels("refused").inc()
             self.metrics.errors.labels(error.kind).inc()
-            return error.text(), ours
+            return error.text(), state.ours
         except Exception:  # the last door: a client hears of a fault of ours, the log has the rest
             log.exception("a request failed in the server")
             self.metrics.requests.labels("failed").inc()
             self.metrics.errors.labels(ErrorKind.INFERENCE).inc()
-            return RequestError(ErrorKind.INFERENCE, "the server failed; its log says more").text(), ours
+            return RequestError(ErrorKind.INFERENCE, "the server failed; its log says more").text(), state.ours
         self.metrics.requests.labels("answered").inc()
         return answer, True
 

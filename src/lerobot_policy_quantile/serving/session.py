@@ -43,6 +43,8 @@ class Connection:
     """What the server remembers of one connection."""
 
     session: Session | None = None
+    ours: bool = False
+    """Whether the client has spoken our part of the protocol; then errors leave the connection open."""
     opened: list[Session] = field(default_factory=list)
     fastest: float | None = None
     """Smallest difference seen between our clock at arrival and the client's at sending."""
