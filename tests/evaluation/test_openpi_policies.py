@@ -14,8 +14,10 @@ from lerobot_policy_quantile.evaluation.openpi_policies import (
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
 from lerobot_policy_quantile.serving.client import ServerGoneError, ServerRefusedError
+from tests.support.fake_model import FakeModel
 from tests.support.fake_worlds import FakeWorld
 from tests.support.openpi_server import openpi_server
+from tests.support.running_server import running
 
 KEY = EpisodeKey("fake", 0, 0, 0, "far", "own")
 
@@ -125,14 +127,29 @@ def test_a_decoder_needs_a_server_that_knows_decoders():
         ServerPolicy(ServerAddress.parse(url), "median")
 
 
+def test_a_chunk_is_cut_where_our_server_is_in_doubt():
+    """The fake model's spread grows by 0.08 with every step: a threshold of 0.3 leaves three of ten."""
+    with running(FakeModel()) as server:
+        policy = ServerPolicy(ServerAddress.parse(f"{server.url}?replan=0.3"))
+        careful = ServerPolicy(ServerAddress.parse(f"{server.url}?replan=0.3&least=5"))
+        lengths = [len(p.act([seen()], [p.begin(1, None)])[0].actions) for p in (policy, careful)]
+    assert lengths == [3, 5]
+    assert "threshold=0.3" in policy.context["replanning"]
+    with openpi_server(chunk) as url, pytest.raises(ValueError, match="which predicts no quantiles"):
+        ServerPolicy(ServerAddress.parse(f"{url}?replan=0.3"))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("http://host", "must read like ws://host:8000"),
         ("ws://", "must read like ws://host:8000"),
-        ("ws://host?step=5", "options are external, wrist, state, prompt, steps, resize, timeout; got 'step'"),
+        (
+            "ws://host?step=5",
+            "prompt, steps, resize, timeout, replan, least; got 'step'",
+        ),
         ("ws://host?steps=five", "option steps must be a number; got 'five'"),
-        ("ws://host?steps=0", "steps and timeout must be positive"),
+        ("ws://host?steps=0", "steps, timeout and least must be positive"),
     ],
 )
 def test_wrong_addresses_are_told_what_is_allowed(text, said):

@@ -23,6 +23,7 @@ from PIL import Image
 from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Array, Chunk, Observation, World
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.protocol import BLOCK
+from lerobot_policy_quantile.serving.spread import Replanning
 
 SCHEMES = ("ws://", "wss://")
 TOKEN_VARIABLE = "QHEAD_TOKEN"
@@ -48,6 +49,10 @@ class ServerAddress:
     """Pixels of the padded square picture; 0 sends pictures as they are. Our server's policies resize by themselves."""
     timeout: float = 60.0
     """Seconds to wait for an answer. A server's first answer may compile."""
+    replan: float = 0.0
+    """Spread in action units beyond which the rest of a chunk is left and asked for again; 0 is off. Ours only."""
+    least: int = 1
+    """Steps that are executed whatever the spread."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -67,8 +72,11 @@ class ServerAddress:
             except ValueError:
                 raise ValueError(f"server option {name} must be a number; got {value!r} in {text!r}") from None
         address = cls(parts._replace(query="").geturl(), **options)
-        if address.steps < 1 or address.resize < 0 or address.timeout <= 0:
-            raise ValueError(f"server options steps and timeout must be positive, resize not negative; got {text!r}")
+        if address.steps < 1 or address.resize < 0 or address.timeout <= 0 or address.replan < 0 or address.least < 1:
+            raise ValueError(
+                "server options steps, timeout and least must be positive, resize and replan not negative;"
+                f" got {text!r}"
+            )
         return address
 
     def request(self, observation: Observation, resize: int) -> dict[str, Any]:
@@ -97,6 +105,9 @@ class ServerPolicy:
             raise ValueError(
                 f"decoder must be {OWN_DECODER!r} for {address.url}, which is no quantile server; got {decoder!r}"
             )
+        if address.replan and not self._client.metadata.get("levels"):
+            raise ValueError(f"replan must be left out for {address.url}, which predicts no quantiles")
+        self._replanning = Replanning(address.replan, address.least) if address.replan else None
 
     @property
     def n_action_steps(self) -> int:
@@ -107,9 +118,11 @@ class ServerPolicy:
     def context(self) -> Mapping[str, str]:
         """Our server names its policy's own context; any other one is known by its metadata alone."""
         if self._client.ours:
-            return {str(name): str(value) for name, value in self._client.metadata["context"].items()}
+            context = {str(name): str(value) for name, value in self._client.metadata["context"].items()}
+            return context if self._replanning is None else {**context, "replanning": str(self._replanning)}
         settings = {field.name: str(getattr(self._address, field.name)) for field in fields(self._address)}
-        del settings["url"], settings["timeout"]
+        for unused in ("url", "timeout", "replan", "least"):
+            del settings[unused]
         return {"policy": f"openpi server {_digest(self._client.metadata)}", **settings}
 
     def begin(self, seed: int, world: World) -> str | None:
@@ -129,8 +142,10 @@ class ServerPolicy:
             answer = self._client.infer(self._address.request(observation, self._address.resize))
             return Chunk(self._actions(answer))
         request = self._address.request(observation, 0)
-        answer = self._client.infer(request, session=session, want=["quantiles"])
-        return Chunk(self._actions(answer), answer.get("quantiles"))
+        want = ["quantiles", "spread"] if self._client.metadata["levels"] else []
+        answer = self._client.infer(request, session=session, want=want)
+        steps = None if self._replanning is None else self._replanning.steps(answer["spread"])
+        return Chunk(self._actions(answer)[:steps], answer.get("quantiles"))
 
     def _actions(self, answer: Mapping[str, Any]) -> Array:
         actions = answer.get("actions")
