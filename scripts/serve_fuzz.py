@@ -26,6 +26,7 @@ from websockets.sync.client import connect
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.protocol import BLOCK
 from lerobot_policy_quantile.serving.wire import DTYPES, pack
+from scripts.serve_load import artificial_server
 from scripts.serving_process import observation, save_policy, serving
 
 GROWTH_MIB = 32.0
@@ -169,14 +170,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=200_000)
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long, whatever has been sent")
+    parser.add_argument("--artificial", action="store_true", help="an artificial model: the door without a policy")
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("runs/serve-fuzz"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         bait = Path(folder) / "executed"
-        policy = save_policy(Path(folder) / "policy")
-        with serving(policy, log=options.out / "log") as server:
+        with (
+            artificial_server(16, 64, 0.0)
+            if options.artificial
+            else serving(save_policy(Path(folder) / "policy"), log=options.out / "log") as server
+        ):
             run(server.url, min(2000, options.frames // 10), options.threads, bait)  # warm-up
             before, began = server.resident_mib(), time.monotonic()
             seen = run(server.url, options.frames, options.threads, bait, options.minutes)
@@ -191,6 +196,7 @@ def main() -> int:
                     print(f"the server does not answer any more: {error}")
         executed = bait.exists()
     report = {
+        "model": "artificial" if options.artificial else "tiny policy, qhead serve",
         "frames": sum(seen[kind] for kind in seen if " " not in kind and kind not in ("closed", "leaked")),
         "seconds": round(seconds, 1),
         "memory_growth_mib": round(after - before, 1),

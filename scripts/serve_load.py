@@ -27,7 +27,7 @@ from lerobot_policy_quantile.serving.contract import Spec
 from lerobot_policy_quantile.serving.protocol import BLOCK
 from lerobot_policy_quantile.serving.server import PolicyServer, Settings
 from lerobot_policy_quantile.serving.wire import pack, unpack
-from scripts.serving_process import ACTION_DIM, CAMERAS, STATE_DIM, observation
+from scripts.serving_process import ACTION_DIM, CAMERAS, STATE_DIM, ServerProcess, observation
 
 STEPS, SIZE = 10, 32
 COST = 0.05
@@ -70,16 +70,23 @@ async def serve_here(max_batch: int, queue: int, cost: float) -> None:
 
 
 @contextlib.contextmanager
-def child(max_batch: int, queue: int, cost: float = COST) -> Iterator[tuple[str, int]]:
-    """Address and process id of a server in a process of its own."""
+def artificial_server(max_batch: int, queue: int, cost: float = COST) -> Iterator[ServerProcess]:
+    """A server of the artificial model in a process of its own."""
     command = [sys.executable, "-m", "scripts.serve_load", "--serve", str(max_batch), str(queue), str(cost)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline() if process.stdout else ""
-        yield f"ws://127.0.0.1:{int(line)}", process.pid
+        yield ServerProcess(process, f"ws://127.0.0.1:{int(line)}")
     finally:
         process.terminate()
         process.wait(30)
+
+
+@contextlib.contextmanager
+def child(max_batch: int, queue: int, cost: float = COST) -> Iterator[tuple[str, int]]:
+    """Its address and process id."""
+    with artificial_server(max_batch, queue, cost) as server:
+        yield server.url, server.process.pid
 
 
 class Caller:
