@@ -324,6 +324,8 @@ class PolicyServer:
 
     async def _answer(self, request: Request, frame: bytes | str, state: Connection, arrived: float) -> bytes:
         wishes = request.wishes
+        if wishes.want and not self._model.spec.levels:
+            raise RequestError(ErrorKind.INVALID, "this policy predicts no quantiles; leave want out", f"{BLOCK}.want")
         age = wishes.age + state.transit(wishes.sent, arrived)
         if age > self._settings.max_age and request.observation is not None:
             raise RequestError(
@@ -370,8 +372,6 @@ class PolicyServer:
             self.metrics.spread.observe(float(np.nan_to_num(widths.mean(), posinf=1e9)))
             extras = {"quantiles": prediction.quantiles, "spread": widths, "ranks": prediction.ranks}
             answer |= {name: extras[name] for name in wishes.want if extras[name] is not None}
-        elif wishes.want:
-            raise RequestError(ErrorKind.INVALID, "this policy predicts no quantiles; leave want out", f"{BLOCK}.want")
         answer["server_timing"] = {
             "queue_ms": 1e3 * computed.queue_seconds,
             "infer_ms": 1e3 * computed.infer_seconds,
