@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 TEST_PROCESSES ?= 2
 
-.PHONY: help test check verify bench bench-env expert fullsize format lock clean
+.PHONY: help test check verify bench bench-env expert fullsize serve-load serve-fuzz soak format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,15 @@ bench-env: .venv/.ready ## steps per second with pictures on demand against rend
 
 expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of LIBERO-Object (half an hour)
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py
+
+serve-load: .venv/.ready ## 100 clients x 100 requests, slow clients, a killed server; writes runs/serve-load/
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_load
+
+serve-fuzz: .venv/.ready ## 200,000 malformed frames against a running server; writes runs/serve-fuzz/
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_fuzz
+
+soak: .venv/.ready ## an hour of clients: the server's memory and descriptors stay flat; writes runs/soak/
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_soak
 
 format: .venv/.ready ## fix what lint and format can fix
 	@.venv/bin/ruff check --fix .

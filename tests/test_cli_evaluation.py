@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lerobot.configs import FeatureType, PolicyFeature
@@ -17,6 +18,7 @@ from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from tests.support.openpi_server import openpi_server
 
 QHEAD = Path(sys.executable).parent / "qhead"
 SHORT = ("--limit", "12", "--camera-size", "32", "--workers", "1")
@@ -94,10 +96,28 @@ def test_an_episode_that_cannot_exist_is_refused_before_anything_runs(tmp_path):
     assert "did you mean 'embedded'?" in unknown.stderr
 
 
+def test_a_server_is_a_policy_by_its_address(tmp_path):
+    requests = []
+
+    def infer(observation):
+        requests.append(observation)
+        return {"actions": np.zeros((10, 7))}
+
+    with openpi_server(infer) as url:
+        result = qhead("eval", "--policy", f"{url}?steps=6", "--indices", "0", *SHORT, "--out", tmp_path)
+    assert result.returncode == 0, result.stderr
+    (row,) = read_rows(tmp_path / "journal.sqlite")
+    assert (row.key.policy, row.status, row.steps) == (f"{url}?steps=6", "failure", 12)
+    assert [request["observation/image"].shape for request in requests] == [(224, 224, 3)] * 2
+    assert requests[0]["prompt"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--policy", "exprt"), "must be expert, expert:SIDE or a folder saved by LeRobot"),
+        (("--policy", "far=ws://host?stps=1"), "server options are external, wrist, state, prompt, steps"),
+        (("--policy", "ws://a:1?steps=x"), "server option steps must be a number; got 'x'"),
         (("--policy", "expert:up"), "side must be one of left, straight, right; got 'up'"),
         (("--policy", "a=expert", "--policy", "a=expert:left"), "must use a name once"),
         (("--policy", "expert", "--decoder", "shraed"), "did you mean 'shared'?"),

@@ -134,8 +134,8 @@ COMMANDS = [line.split("#")[0].strip() for language, code in BLOCKS if language 
 
 
 QHEAD = sorted({c.removeprefix(".venv/bin/qhead ") for c in COMMANDS if c.startswith(".venv/bin/qhead ")})
-SIMULATED = ("collect", "replay", "eval", "doctor")
-"""Run for real, smaller, in test_cli_collect.py and test_cli_evaluation.py."""
+SIMULATED = ("collect", "replay", "eval", "serve", "client", "doctor")
+"""Run for real, smaller, in test_cli_collect.py, test_cli_evaluation.py and test_cli_serving.py."""
 
 
 @pytest.mark.parametrize("command", [c for c in QHEAD if not c.startswith(SIMULATED)])

@@ -31,6 +31,7 @@ EVAL_HELP = "\n\n".join(
         "Examples:",
         "qhead eval --policy expert --indices 0-49 --out runs/expert",
         'qhead eval --policy ours=runs/train/pretrained_model --decoder median --decoder "shared(l=0.1)" --out runs/a',
+        "qhead eval --policy far=ws://gpu-box:8000 --scene libero_object --tasks 0-9 --out runs/far",
         "qhead eval --scene libero_object+obstacle --policy expert:left --policy expert --indices 0 --out runs/box",
         "Exit codes: 0 every episode has a result; 3 some ended in an error; 130 stopped by Ctrl-C; 1 the run could not"
         " go on (full disk, read-only folder, another run in the same folder) or side files are missing; 2 wrong"
@@ -44,8 +45,9 @@ def evaluate(
     policy: Annotated[
         Strings,
         typer.Option(
-            help="expert, expert:left, expert:right, or a folder saved by LeRobot; NAME=SOURCE gives it a name."
-            " Repeat to compare."
+            help="expert, expert:left, expert:right, a folder saved by LeRobot, or a server that speaks openpi's"
+            " protocol (ws://host:8000, wss://host; options behind ?, see docs/serving.md); NAME=SOURCE gives it a"
+            " name. Repeat to compare."
         ),
     ],
     scene: Annotated[
@@ -87,18 +89,22 @@ def evaluate(
 
 def _sources(policies: list[str]) -> dict[str, str]:
     """Policy name -> where it comes from; refuses what is neither an expert nor a saved policy."""
+    from lerobot_policy_quantile.evaluation.openpi_policies import ServerAddress, is_server
     from lerobot_policy_quantile.scenes.expert import Route
     from lerobot_policy_quantile.workshop import expert_side, is_expert
 
     sources: dict[str, str] = {}
     for text in policies:
-        name, equals, source = text.partition("=")
+        name, equals, source = (text, "", "") if is_server(text) else text.partition("=")
         source = source if equals else name
-        if is_expert(source):
+        if is_server(source):
+            ServerAddress.parse(source)  # knows which options there are
+        elif is_expert(source):
             Route(expert_side(source))  # knows which sides there are
         elif not (Path(source) / "config.json").is_file():
             raise ValueError(
-                f"--policy must be expert, expert:SIDE or a folder saved by LeRobot (with config.json); got {source!r}"
+                "--policy must be expert, expert:SIDE or a folder saved by LeRobot (with config.json), or the"
+                f" ws:// address of a server; got {source!r}"
             )
         if sources.setdefault(name, source) != source:
             raise ValueError(f"--policy must use a name once; {name!r} stands for {sources[name]!r} and {source!r}")

@@ -23,7 +23,7 @@ from lerobot_policy_quantile.backbone.weights import load_pi05_weights
 from lerobot_policy_quantile.configuration_quantile import WEIGHT_FIELDS, QuantileConfig
 from lerobot_policy_quantile.core._checks import require_shape
 from lerobot_policy_quantile.core.calibration import interval_coverage, interval_width
-from lerobot_policy_quantile.core.decoders import parse_decoder
+from lerobot_policy_quantile.core.decoders import Decoded, Decoder, parse_decoder
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.heads import (
     Expert,
@@ -53,6 +53,15 @@ class Distribution(NamedTuple):
     quantiles: Float[Tensor, "b h d k"] | None
     """Increasing along the last axis; None for heads that predict no distribution."""
     levels: Float[Tensor, " k"] | None
+
+
+class DecodedChunk(NamedTuple):
+    """A chunk, its law and the rank each action was read at; all but the ranks in the robot's action units."""
+
+    actions: Float[Tensor, "b h d"]
+    quantiles: Float[Tensor, "b h d k"] | None
+    levels: Float[Tensor, " k"] | None
+    ranks: Float[Tensor, "b h d"] | None
 
 
 class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
@@ -187,24 +196,48 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         `postprocessor` is the policy's own: the one place that knows the units. `episodes`, one per row, come from
         `begin_episode` and may come and go from batch to batch; left out, they are those begun by `reset`.
         """
-        actions, prediction = self._decode(batch, episodes)
+        return Distribution(*self.predict_decoded(batch, postprocessor, episodes=episodes)[:3])
+
+    @torch.no_grad()
+    def predict_decoded(
+        self,
+        batch: dict[str, Tensor],
+        postprocessor: PolicyProcessorPipeline[PolicyAction, PolicyAction],
+        *,
+        episodes: Sequence[Episode] | None = None,
+        decoders: Sequence[Decoder | None] | None = None,
+    ) -> DecodedChunk:
+        """`predict_distribution` with the ranks, and with a decoder of its own for every row that has one."""
+        episodes = self._episodes_of(batch) if episodes is None else episodes
+        actions, prediction, ranks = self._decode(batch, episodes, decoders)
         law = prediction.quantiles
         if law is None:
-            return Distribution(postprocessor(actions), None, None)
+            return DecodedChunk(postprocessor(actions), None, None, None)
         # Units are per action dimension, the last axis of what the postprocessor takes.
         quantiles = postprocessor(law.quantiles.transpose(-1, -2)).transpose(-1, -2)
-        return Distribution(postprocessor(actions), quantiles, law.levels.to(quantiles.device))
+        return DecodedChunk(postprocessor(actions), quantiles, law.levels.to(quantiles.device), ranks)
+
+    def choose_decoder(self, text: str) -> Decoder:
+        """The decoder of that text, for episodes that want another than the policy's own."""
+        if not isinstance(self.head, QuantileHead):
+            raise ValueError(f"decoder needs the quantile head; this policy's is {self.config.head}; got {text!r}")
+        return parse_decoder(text)
 
     def _decode(
-        self, batch: dict[str, Tensor], episodes: Sequence[Episode] | None = None
-    ) -> tuple[Float[Tensor, "b h d"], Prediction]:
+        self,
+        batch: dict[str, Tensor],
+        episodes: Sequence[Episode] | None = None,
+        decoders: Sequence[Decoder | None] | None = None,
+    ) -> tuple[Float[Tensor, "b h d"], Prediction, Float[Tensor, "b h d"] | None]:
         episodes = self._episodes_of(batch) if episodes is None else episodes
         expert = self._expert(self._prefix(batch), episodes=episodes)
         with torch.autocast(self.noise_key.device.type, enabled=False):
             prediction = self.head.predict(expert, episodes)
         if prediction.quantiles is None:
-            return prediction.actions, prediction
-        return self._decoder.decode(prediction.quantiles, episodes).actions, prediction
+            return prediction.actions, prediction, None
+        chosen = [decoder or self._decoder for decoder in decoders or [None] * len(episodes)]
+        decoded = decode_rows(prediction.quantiles, episodes, chosen)
+        return decoded.actions, prediction, decoded.ranks
 
     def _episodes_of(self, batch: dict[str, Tensor]) -> list[Episode]:
         rows = len(batch[OBS_LANGUAGE_TOKENS])
@@ -311,6 +344,19 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         """LeRobot's model card with what is ours: base model, head, levels, decoder."""
         card = super().generate_model_card(dataset_repo_id, model_type, license, tags, cfg, dataset_meta)
         return make_model_card(card, self.config, self._last_log)
+
+
+def decode_rows(law: QuantileFunction, episodes: Sequence[Episode], decoders: Sequence[Decoder]) -> Decoded:
+    """Every row by its own decoder; rows that share one are decoded together."""
+    if len(set(decoders)) == 1:
+        return decoders[0].decode(law, episodes)
+    decoded = Decoded(law.quantiles.new_empty(law.shape), law.quantiles.new_empty(law.shape))
+    for decoder in dict.fromkeys(decoders):
+        rows = [row for row, own in enumerate(decoders) if own == decoder]
+        part = decoder.decode(QuantileFunction(law.levels, law.quantiles[rows]), [episodes[row] for row in rows])
+        for whole, piece in zip(decoded, part, strict=True):
+            whole[rows] = piece
+    return decoded
 
 
 _SOURCE_ARGUMENTS = (

@@ -27,7 +27,7 @@ class SceneWorkshop:
     """Builds scenes of the registry, scripted experts and saved policies."""
 
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Policy name in the key -> `expert`, `expert:left`, ... or the folder of a saved policy."""
+    """Policy name in the key -> `expert`, `expert:left`, ..., the folder of a saved policy, or `ws://host:port`."""
     camera_size: int = 256
     device: str = "cpu"
 
@@ -46,6 +46,10 @@ class SceneWorkshop:
         source = self.sources[policy]
         if is_expert(source):
             return ExpertPolicy(expert_side(source))
+        from lerobot_policy_quantile.evaluation.openpi_policies import ServerAddress, ServerPolicy, is_server
+
+        if is_server(source):
+            return ServerPolicy(ServerAddress.parse(source), decoder)
         import lerobot_policy_quantile
         from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
 

@@ -5,7 +5,7 @@ Axes: h chunk step, d action dim, k level; y and x are pixels.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -73,6 +73,15 @@ class Observation:
     images: Images
     state: Float[Array, " s"]
     instruction: str
+
+
+class Prediction(NamedTuple):
+    """What a policy computed, not yet judged: it may hold numbers that no robot should see."""
+
+    actions: Float[Array, "h d"]
+    quantiles: Float[Array, "h d k"] | None = None
+    ranks: Float[Array, "h d"] | None = None
+    """At which rank of its law each action was read."""
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,23 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from safetensors import safe_open
 from torch import Tensor
 
-from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Chunk, Observation, Policy, World
+from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Chunk, Observation, Prediction, World
 
 CAMERAS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
 """A world's cameras under the names LeRobot gives them in LIBERO."""
 
 
-def load_lerobot_policy(folder: Path, *, decoder: str = OWN_DECODER, device: str = "cpu") -> Policy:
-    """The policy saved in `folder`, with all its weights, answering with `decoder`."""
+def load_lerobot_policy(
+    folder: Path,
+    *,
+    decoder: str = OWN_DECODER,
+    device: str = "cpu",
+    cameras: Mapping[str, str] | None = None,
+) -> "EpisodicPolicy | PlainPolicy":
+    """The policy saved in `folder`, with all its weights, answering with `decoder`.
+
+    `cameras` names, for each camera of the observations to come, the feature it is to the policy.
+    """
     if not (folder / "config.json").is_file():
         raise ValueError(f"policy must be a folder that LeRobot saved (with config.json); got {folder}")
     register_third_party_plugins()
@@ -45,7 +54,7 @@ def load_lerobot_policy(folder: Path, *, decoder: str = OWN_DECODER, device: str
         config, pretrained_path=str(folder), preprocessor_overrides={"device_processor": {"device": device}}
     )
     kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
-    return kind(policy, before, after, {"policy": fingerprint(folder), "device": device})
+    return kind(policy, before, after, {"policy": fingerprint(folder), "device": device}, cameras or CAMERAS)
 
 
 class _LeRobotPolicy:
@@ -53,17 +62,21 @@ class _LeRobotPolicy:
 
     needs_images = True
 
-    def __init__(self, policy: Any, before: Any, after: Any, context: Mapping[str, str]) -> None:
-        self._policy, self._before, self._after = policy, before, after
+    def __init__(
+        self, policy: Any, before: Any, after: Any, context: Mapping[str, str], cameras: Mapping[str, str] = CAMERAS
+    ) -> None:
+        self._policy, self._before, self._after, self._cameras = policy, before, after, cameras
+        self.config = policy.config
         self.n_action_steps = int(policy.config.n_action_steps)
         self.context = {**context, "n_action_steps": str(self.n_action_steps), "torch": torch.__version__}
 
     def _batch(self, observations: Sequence[Observation]) -> dict[str, Any]:
         """As LeRobot's processors take it: channels first, in [0, 1], one text per row."""
         wanted = set(self._policy.config.image_features)
-        cameras = {key: name for name, key in CAMERAS.items() if name in observations[0].images and key in wanted}
+        known = self._cameras
+        cameras = {key: name for name, key in known.items() if name in observations[0].images and key in wanted}
         if missing := wanted - set(cameras):
-            raise ValueError(f"cameras must be among {', '.join(CAMERAS.values())}; the policy reads {sorted(missing)}")
+            raise ValueError(f"cameras must be among {', '.join(known.values())}; the policy reads {sorted(missing)}")
         batch: dict[str, Any] = {
             key: torch.stack([torch.from_numpy(o.images[name].copy()) for o in observations]).permute(0, 3, 1, 2) / 255
             for key, name in cameras.items()
@@ -77,15 +90,34 @@ class _LeRobotPolicy:
 class EpisodicPolicy(_LeRobotPolicy):
     """A policy whose episodes are values: one batch for all rows, quantiles where it has them."""
 
-    def begin(self, seed: int, world: World) -> Any:
-        """The policy's own episode."""
-        return self._policy.begin_episode(seed)
+    def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> "_EpisodeMemory":
+        """The policy's own episode, and the decoder that reads its quantiles."""
+        episode = self._policy.begin_episode(seed)
+        return _EpisodeMemory(episode, None if decoder == OWN_DECODER else self._policy.choose_decoder(decoder))
 
-    def act(self, observations: Sequence[Observation], memories: Sequence[Any]) -> list[Chunk]:
-        """One forward pass for all."""
-        answer = self._policy.predict_distribution(self._batch(observations), self._after, episodes=memories)
-        quantiles = [None] * len(memories) if answer.quantiles is None else map(_numpy, answer.quantiles)
-        return [Chunk(_numpy(actions), q) for actions, q in zip(answer.actions, quantiles, strict=True)]
+    def predict(self, observations: Sequence[Observation], memories: Sequence["_EpisodeMemory"]) -> list[Prediction]:
+        """One forward pass for all; every row decoded by its own episode's decoder."""
+        episodes = [memory.episode for memory in memories]
+        batch, decoders = self._batch(observations), [memory.decoder for memory in memories]
+        if hasattr(self._policy, "predict_decoded"):
+            answer = self._policy.predict_decoded(batch, self._after, episodes=episodes, decoders=decoders)
+            ranks = answer.ranks
+        else:
+            answer, ranks = self._policy.predict_distribution(batch, self._after, episodes=episodes), None
+        columns = [_rows(part, len(memories)) for part in (answer.actions, answer.quantiles, ranks)]
+        return [Prediction(*row) for row in zip(*columns, strict=True)]
+
+    def act(self, observations: Sequence[Observation], memories: Sequence["_EpisodeMemory"]) -> list[Chunk]:
+        """The same, for a robot: actions that are not finite are an error."""
+        return [Chunk(p.actions, p.quantiles) for p in self.predict(observations, memories)]
+
+
+@dataclass(frozen=True)
+class _EpisodeMemory:
+    """An episode of the policy's own, and the decoder that was chosen for it (None: the policy's)."""
+
+    episode: Any
+    decoder: Any
 
 
 @dataclass
@@ -104,21 +136,33 @@ class _Noise:
 class PlainPolicy(_LeRobotPolicy):
     """Any other policy: one row at a time, its noise a function of the episode and the query alone."""
 
-    def begin(self, seed: int, world: World) -> _Noise:
+    def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> _Noise:
         """A counter of queries."""
+        if decoder != OWN_DECODER:
+            raise ValueError(
+                f"decoder must be {OWN_DECODER!r} for a policy of type {self.config.type}; got {decoder!r}"
+            )
         return _Noise(seed)
 
-    def act(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[Chunk]:
+    def predict(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[Prediction]:
         """Row by row."""
         return [self._answer(observation, noise) for observation, noise in zip(observations, memories, strict=True)]
 
+    def act(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[Chunk]:
+        """The same, for a robot: actions that are not finite are an error."""
+        return [Chunk(p.actions) for p in self.predict(observations, memories)]
+
     @torch.no_grad()
-    def _answer(self, observation: Observation, noise: _Noise) -> Chunk:
+    def _answer(self, observation: Observation, noise: _Noise) -> Prediction:
         with torch.random.fork_rng():  # the global stream goes on as if we had not been here
             torch.manual_seed(noise.next_seed())
             self._policy.reset()
             chunk = self._policy.predict_action_chunk(self._batch([observation]))
-        return Chunk(_numpy(self._after(chunk)[0]))
+        return Prediction(_numpy(self._after(chunk)[0]))
+
+
+def _rows(batch: Tensor | None, count: int) -> list[Any]:
+    return [None] * count if batch is None else [_numpy(row) for row in batch]
 
 
 def _numpy(tensor: Tensor) -> Any:

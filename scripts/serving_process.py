@@ -1,0 +1,105 @@
+"""For the proofs of the server: a small policy on disk, `qhead serve` as a process of its own, and its vital signs."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+CAMERAS = ("observation/image", "observation/wrist_image")
+STATE_DIM, ACTION_DIM = 8, 7
+
+
+def save_policy(folder: Path, backbone: str = "tiny", seed: int = 0) -> Path:
+    """An untrained quantile policy with LIBERO's features."""
+    import torch
+    from lerobot.configs import FeatureType, PolicyFeature
+    from lerobot.policies.factory import make_pre_post_processors
+
+    from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+    from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+
+    cameras = ("observation.images.image", "observation.images.image2")
+    config = QuantileConfig(
+        backbone=backbone,
+        device="cpu",
+        push_to_hub=False,
+        input_features={
+            "observation.state": PolicyFeature(FeatureType.STATE, (STATE_DIM,)),
+            **{camera: PolicyFeature(FeatureType.VISUAL, (3, 32, 32)) for camera in cameras},
+        },
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
+    )
+    torch.manual_seed(seed)
+    policy = QuantilePolicy(config)
+    policy.save_pretrained(folder)
+    sizes = (("observation.state", STATE_DIM), ("action", ACTION_DIM))
+    stats = {name: {"q01": -torch.ones(n), "q99": torch.ones(n)} for name, n in sizes}
+    for pipeline in make_pre_post_processors(config, dataset_stats=stats):
+        pipeline.save_pretrained(folder)
+    return folder
+
+
+def observation(draw: np.random.Generator, size: int = 32) -> dict[str, object]:
+    """Random pictures, state and a prompt."""
+    return {
+        **{name: draw.integers(0, 256, (size, size, 3), dtype=np.uint8) for name in CAMERAS},
+        "observation/state": draw.uniform(-1, 1, STATE_DIM).astype(np.float32),
+        "prompt": "put the can into the basket",
+    }
+
+
+class ServerProcess:
+    """A running `qhead serve`."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        self.process, self.url = process, url
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.rpartition(":")[2])
+
+    def resident_mib(self) -> float:
+        """Memory it holds."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def descriptors(self) -> int:
+        """Open files and sockets."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+
+@contextmanager
+def serving(policy: Path, *arguments: object, log: Path | None = None) -> Iterator[ServerProcess]:
+    """`qhead serve --policy POLICY --port 0 ARGUMENTS`, stopped at the end."""
+    command = [Path(sys.executable).parent / "qhead", "serve", "--policy", policy, "--port", "0", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    errors = log.open("w") if log else subprocess.DEVNULL
+    process = subprocess.Popen(
+        [str(word) for word in command], stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+    )
+    try:
+        yield ServerProcess(process, _address(process))
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    for line in process.stdout or ():
+        if match := re.search(r"wss?://\S+:\d+", line):
+            return match[0]
+    raise RuntimeError(f"qhead serve ended with {process.wait()} before it listened")

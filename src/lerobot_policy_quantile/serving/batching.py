@@ -1,0 +1,153 @@
+"""Requests of many clients, computed together in one thread beside the event loop.
+
+The queue is bounded: who comes when it is full is told so at once. While a batch is being computed the next one gathers
+by itself; an idle server waits a moment for company, unless everybody who is connected is already in the queue.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from lerobot_policy_quantile.evaluation.contract import Observation, Prediction
+from lerobot_policy_quantile.serving.contract import Model
+from lerobot_policy_quantile.serving.metrics import Metrics
+from lerobot_policy_quantile.serving.protocol import ErrorKind, RequestError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Job:
+    """One observation that waits for its chunk."""
+
+    observation: Observation
+    memory: Any
+    deadline: float
+    """When the answer is of no use any more, on our monotonic clock."""
+    stale_at: float
+    """When the observation is too old to be acted upon."""
+    answer: "asyncio.Future[Computed]"
+    queued: float
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A chunk and how it came to be."""
+
+    prediction: Prediction
+    queue_seconds: float
+    infer_seconds: float
+    batch_size: int
+
+
+class Batcher:
+    """The queue and the one thread that computes."""
+
+    def __init__(
+        self,
+        model: Model,
+        metrics: Metrics,
+        *,
+        max_batch: int = 16,
+        max_queue: int = 64,
+        window: float = 0.003,
+        clients: Callable[[], int] = lambda: 2,
+    ) -> None:
+        self._model, self._metrics, self._clients = model, metrics, clients
+        self._max_batch, self._max_queue, self._window = max_batch, max_queue, window
+        self._queue: deque[Job] = deque()
+        self._arrived = asyncio.Event()
+        self._pool = ThreadPoolExecutor(1, "inference")
+        self._task = asyncio.create_task(self._run())
+
+    async def compute(self, observation: Observation, memory: Any, *, deadline: float, stale_at: float) -> Computed:
+        """The chunk for an observation; RequestError when it is not to be had in time."""
+        if len(self._queue) >= self._max_queue:
+            raise RequestError(ErrorKind.BUSY, f"{self._max_queue} requests are waiting already; try again shortly")
+        now = time.monotonic()
+        future: asyncio.Future[Computed] = asyncio.get_running_loop().create_future()
+        self._queue.append(Job(observation, memory, deadline, stale_at, future, now))
+        self._metrics.queue.set(len(self._queue))
+        self._arrived.set()
+        try:
+            async with asyncio.timeout(max(0.0, deadline - now)):
+                return await future
+        except TimeoutError:
+            raise RequestError(ErrorKind.DEADLINE, f"no answer within {deadline - now:.3f} s") from None
+
+    async def close(self) -> None:
+        """Stop computing; what waits is told that the server stops."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for job in self._queue:
+            _refuse(job, RequestError(ErrorKind.STOPPING, "the server is stopping"))
+        self._pool.shutdown(wait=False)
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            if len(self._queue) < min(self._max_batch, self._clients()):
+                await asyncio.sleep(self._window)
+            batch = self._next_batch()
+            if batch:
+                await self._compute(batch)
+
+    def _next_batch(self) -> list[Job]:
+        now = time.monotonic()
+        batch: list[Job] = []
+        while self._queue and len(batch) < self._max_batch:
+            job = self._queue.popleft()
+            if job.answer.done():
+                continue  # its client has given up
+            if now > job.deadline:
+                _refuse(job, RequestError(ErrorKind.DEADLINE, "the deadline passed while the request waited"))
+            elif now > job.stale_at:
+                _refuse(job, RequestError(ErrorKind.STALE, "the observation became too old while the request waited"))
+            else:
+                batch.append(job)
+        self._metrics.queue.set(len(self._queue))
+        if not self._queue:
+            self._arrived.clear()
+        return batch
+
+    async def _compute(self, batch: list[Job]) -> None:
+        began = time.monotonic()
+        self._metrics.batch_size.observe(len(batch))
+        try:
+            predictions = await self._predict(batch)
+        except Exception as error:  # whatever a policy raises must not end the server
+            log.exception("the policy failed on a batch of %d", len(batch))
+            await self._one_by_one(batch, error)
+            return
+        seconds = time.monotonic() - began
+        self._metrics.inference.observe(seconds)
+        for job, prediction in zip(batch, predictions, strict=True):
+            if not job.answer.done():
+                job.answer.set_result(Computed(prediction, began - job.queued, seconds, len(batch)))
+
+    async def _one_by_one(self, batch: list[Job], error: Exception) -> None:
+        """Who caused the failure of a batch shall not cost the others their answers."""
+        if len(batch) > 1:
+            for job in batch:
+                await self._compute([job])
+            return
+        message = f"the policy failed with {type(error).__name__}; the server's log says more"
+        _refuse(batch[0], RequestError(ErrorKind.INFERENCE, message))
+
+    async def _predict(self, batch: list[Job]) -> list[Prediction]:
+        observations, memories = [job.observation for job in batch], [job.memory for job in batch]
+        loop = asyncio.get_running_loop()
+        predictions = list(await loop.run_in_executor(self._pool, self._model.predict, observations, memories))
+        if len(predictions) != len(batch):
+            raise ValueError(f"the policy must answer {len(batch)} rows; it gave {len(predictions)}")
+        return predictions
+
+
+def _refuse(job: Job, error: RequestError) -> None:
+    if not job.answer.done():
+        job.answer.set_exception(error)

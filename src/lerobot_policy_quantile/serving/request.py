@@ -1,0 +1,180 @@
+"""A decoded frame becomes a request, or an error that names the field: nothing is computed before all of it holds."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from lerobot_policy_quantile.evaluation.contract import Observation
+from lerobot_policy_quantile.serving.contract import Spec
+from lerobot_policy_quantile.serving.protocol import BLOCK, WISHES, ErrorKind, RequestError
+
+STATE = "observation/state"
+PROMPT = "prompt"
+MAX_PROMPT = 1000
+"""Characters of an instruction."""
+MAX_STATE = 1e6
+SIDES = (8, 2048)
+"""Smallest and largest height or width of a picture."""
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Our own part of a request; every field may be left out."""
+
+    session: str | None = None
+    """Which session; the connection's own if left out."""
+    new_session: bool = False
+    """Begin another session on this connection."""
+    reset: bool = False
+    """Begin a new episode before anything else; without observations, only that."""
+    seed: int | None = None
+    """Seed of the episode that `reset` begins."""
+    decoder: str | None = None
+    """Decoder of the session from its next episode on; needs `reset`."""
+    want: tuple[str, ...] = ()
+    """Which of quantiles, spread and ranks the answer shall hold."""
+    sequence: int | None = None
+    """Number of the observation; must increase within an episode. The same again gives the same answer again."""
+    sent: float | None = None
+    """The client's monotonic clock when it sent this, in seconds."""
+    age: float = 0.0
+    """Seconds between observation and sending, by the client's monotonic clock."""
+    deadline: float | None = None
+    """Seconds within which an answer is of use."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client asks for."""
+
+    observation: Observation | None
+    wishes: Wishes
+
+
+def parse_request(message: Any, spec: Spec) -> Request:
+    """The request in a message; `RequestError` names what is wrong with it and what is allowed."""
+    if not isinstance(message, dict):
+        raise RequestError(ErrorKind.INVALID, f"a request must be a map; got {type(message).__name__}")
+    wishes = _wishes(message.get(BLOCK, {}))
+    given = {name: value for name, value in message.items() if name != BLOCK}
+    if not given and wishes.reset:
+        return Request(None, wishes)
+    wanted = [*spec.cameras, STATE, PROMPT]
+    if unknown := [name for name in given if name not in wanted]:
+        raise _invalid(unknown[0][:80], f"is not read by this policy; it reads {', '.join(wanted)}", wanted)
+    if missing := [name for name in wanted if name not in given]:
+        raise _invalid(missing[0], f"is missing; this policy reads {', '.join(wanted)}")
+    images = {name: _image(name, given[name]) for name in spec.cameras}
+    return Request(Observation(images, _state(given[STATE], spec.state_dim), _prompt(given[PROMPT])), wishes)
+
+
+def _image(name: str, value: Any) -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8:
+        raise _invalid(name, f"must be an array of uint8; got {_kind(value)}")
+    if value.ndim != 3 or value.shape[2] != 3:
+        raise _invalid(name, f"must have shape (height, width, 3); got {value.shape}")
+    if not all(SIDES[0] <= side <= SIDES[1] for side in value.shape[:2]):
+        raise _invalid(name, f"must have {SIDES[0]} to {SIDES[1]} pixels a side; got {value.shape[:2]}")
+    return value
+
+
+def _state(value: Any, size: int) -> Any:
+    if isinstance(value, list) and all(type(number) in (int, float) for number in value):
+        value = np.array(value, dtype=np.float64)
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu":
+        raise _invalid(STATE, f"must be an array of numbers; got {_kind(value)}")
+    if value.shape != (size,):
+        raise _invalid(STATE, f"must have shape ({size},); got {value.shape}")
+    state = value.astype(np.float64)
+    if not np.isfinite(state).all():
+        raise _invalid(STATE, f"must be finite; got {state.tolist()}")
+    if np.abs(state).max(initial=0.0) > MAX_STATE:
+        raise _invalid(STATE, f"must lie within +-{MAX_STATE:g}; got {state.tolist()}")
+    return state
+
+
+def _prompt(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _invalid(PROMPT, f"must be a text; got {_kind(value)}")
+    if not value.strip() or len(value) > MAX_PROMPT:
+        raise _invalid(PROMPT, f"must have 1 to {MAX_PROMPT} characters; got {len(value.strip())}")
+    if not all(character.isprintable() or character in "\n\t" for character in value):
+        raise _invalid(PROMPT, "must hold no control characters")
+    return value
+
+
+def _wishes(block: Any) -> Wishes:
+    if not isinstance(block, dict):
+        raise _invalid(BLOCK, f"must be a map; got {_kind(block)}")
+    allowed = [*Wishes.__dataclass_fields__]
+    if unknown := [name for name in block if name not in allowed]:
+        raise _invalid(f"{BLOCK}.{unknown[0][:80]}", f"is not known; allowed are {', '.join(allowed)}", allowed)
+    wishes = Wishes(
+        session=_text(block, "session"),
+        new_session=_flag(block, "new_session"),
+        reset=_flag(block, "reset"),
+        seed=_whole(block, "seed"),
+        decoder=_text(block, "decoder"),
+        want=_want(block),
+        sequence=_whole(block, "sequence"),
+        sent=_seconds(block, "sent", negative=True),
+        age=_seconds(block, "age") or 0.0,
+        deadline=_seconds(block, "deadline"),
+    )
+    if not wishes.reset and (wishes.seed is not None or wishes.decoder is not None or wishes.new_session):
+        raise _invalid(f"{BLOCK}.reset", "must be true with seed, decoder or new_session: they begin an episode")
+    if wishes.new_session and wishes.session is not None:
+        raise _invalid(f"{BLOCK}.session", "must be left out with new_session: the server names new sessions")
+    return wishes
+
+
+def _text(block: Mapping[str, Any], name: str) -> str | None:
+    value = block.get(name)
+    if value is not None and not (isinstance(value, str) and 0 < len(value) <= 200):
+        raise _invalid(f"{BLOCK}.{name}", f"must be a text of 1 to 200 characters; got {_kind(value)}")
+    return value
+
+
+def _flag(block: Mapping[str, Any], name: str) -> bool:
+    value = block.get(name, False)
+    if not isinstance(value, bool):
+        raise _invalid(f"{BLOCK}.{name}", f"must be true or false; got {_kind(value)}")
+    return value
+
+
+def _whole(block: Mapping[str, Any], name: str) -> int | None:
+    value = block.get(name)
+    if value is not None and (type(value) is not int or not 0 <= value <= MAX_SEED):
+        raise _invalid(f"{BLOCK}.{name}", f"must be a whole number in 0..2**63-1; got {str(value)[:40]}")
+    return value
+
+
+def _seconds(block: Mapping[str, Any], name: str, *, negative: bool = False) -> float | None:
+    value = block.get(name)
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not math.isfinite(value) or (value < 0 and not negative):
+        raise _invalid(f"{BLOCK}.{name}", f"must be a finite number of seconds; got {str(value)[:40]}")
+    return float(value)
+
+
+def _want(block: Mapping[str, Any]) -> tuple[str, ...]:
+    value = block.get("want", [])
+    if not isinstance(value, list) or not all(isinstance(name, str) and name in WISHES for name in value):
+        raise _invalid(f"{BLOCK}.want", f"must be a list of {', '.join(WISHES)}; got {str(value)[:80]}")
+    return tuple(value)
+
+
+def _kind(value: Any) -> str:
+    return f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _invalid(field: str, what: str, known: list[str] | None = None) -> RequestError:
+    close = get_close_matches(field.removeprefix(f"{BLOCK}."), known or [], n=1, cutoff=0.6)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return RequestError(ErrorKind.INVALID, f"{field} {what}{hint}", field)

@@ -1,0 +1,55 @@
+"""How unsure a policy is, step by step, and how far to follow it (adaptive replanning).
+
+Spread is the width of the central 80 % interval, in action units, of each coordinate at each step of a chunk.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+MASS = 0.8
+
+
+def spread(quantiles: Float[Array, "h d k"], levels: Sequence[float]) -> Float[Array, "h d"]:
+    """Q(0.9) - Q(0.1), linear between the levels and beyond them."""
+    width: Float[Array, "h d"] = _at(quantiles, levels, (1 + MASS) / 2) - _at(quantiles, levels, (1 - MASS) / 2)
+    return width
+
+
+def _at(quantiles: Float[Array, "h d k"], levels: Sequence[float], rank: float) -> Float[Array, "h d"]:
+    knots = np.asarray(levels)
+    left = int(np.clip(np.searchsorted(knots, rank, side="right") - 1, 0, len(knots) - 2))
+    weight = (rank - knots[left]) / (knots[left + 1] - knots[left])
+    low: Float[Array, "h d"] = quantiles[..., left] + weight * (quantiles[..., left + 1] - quantiles[..., left])
+    return low
+
+
+@dataclass(frozen=True)
+class Replanning:
+    """Execute the steps whose mean spread over the motion coordinates stays under a threshold, then ask again.
+
+    At least `minimum` steps are executed, at most `maximum` (the chunk if None). The last coordinate is the gripper,
+    which is open or closed and whose spread says nothing about the path.
+    """
+
+    threshold: float
+    minimum: int = 1
+    maximum: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.threshold > 0:
+            raise ValueError(f"threshold must be a positive spread in action units; got {self.threshold}")
+        if self.minimum < 1 or (self.maximum is not None and self.maximum < self.minimum):
+            raise ValueError(f"minimum must lie in 1..maximum; got {self.minimum} and {self.maximum}")
+
+    def steps(self, widths: Float[Array, "h d"]) -> int:
+        """How many steps of a chunk to execute."""
+        doubt = widths[:, :-1].mean(axis=1) > self.threshold
+        certain = int(np.argmax(doubt)) if doubt.any() else len(doubt)
+        most = len(doubt) if self.maximum is None else min(self.maximum, len(doubt))
+        return max(min(certain, most), min(self.minimum, len(doubt)))

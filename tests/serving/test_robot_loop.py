@@ -1,0 +1,215 @@
+"""The robot loop against a misbehaving arm and servers that come and go."""
+
+import itertools
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from lerobot_policy_quantile.serving.asking import Asker
+from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
+from lerobot_policy_quantile.serving.protocol import RequestError
+from lerobot_policy_quantile.serving.robot_loop import LoopSettings, RobotLoop
+from lerobot_policy_quantile.serving.spread import Replanning, spread
+from tests.support.fake_model import CAMERAS, LEVELS, FakeModel, request
+from tests.support.misbehaving_arm import MisbehavingArm
+from tests.support.running_server import running
+
+
+def run_until(loop, condition, seconds=60):
+    """Ticks until a condition holds; the machine's speed decides nothing but how long it takes."""
+    until = time.monotonic() + seconds
+    loop.run(ticks=100_000, done=lambda: condition() or time.monotonic() > until)
+    assert condition(), loop.report
+
+
+def stretches(arm):
+    """Lengths of the runs of actions between holds."""
+    runs = itertools.groupby(arm.commands, lambda command: command is not None)
+    return [sum(1 for _ in commands) for acting, commands in runs if acting]
+
+
+def test_late_dropped_and_repeated_frames_are_not_asked_about_and_the_robot_holds_meanwhile():
+    arm = MisbehavingArm()
+    with running(FakeModel()) as server:
+        asker = Asker(server.url, timeout=10)
+        loop = RobotLoop(arm, asker, LoopSettings(hz=200))
+        run_until(loop, lambda: loop.report.chunks >= 20)
+        asker.close()
+    report = loop.report
+    faults = sum(kind != "good" for kind in arm.given)
+    assert {"late", "dropped", "repeated"} <= set(arm.given)
+    assert faults - 1 <= report.unusable <= faults  # a first frame cannot be a repeated one
+    assert report.ticks == report.executed + report.held == len(arm.commands) - 1
+    assert arm.commands[-1] is None, "the robot holds at the end"
+    assert asker.counts.answers in (report.chunks, report.chunks + 1)
+    assert len(arm.thread) == 1, "commands come from the loop's own thread"
+    runs = [
+        sum(1 for _ in group) for acting, group in itertools.groupby(arm.commands, lambda c: c is not None) if acting
+    ]
+    assert set(runs[:-1]) == {10}, "a chunk is executed whole and without gaps"
+
+
+def test_a_busy_server_makes_the_robot_hold_and_try_again():
+    model = FakeModel(cost=0.1)
+    with running(model, max_queue=1, max_batch=1) as server:
+        stop = threading.Event()
+
+        def crowd():
+            with PolicyClient(server.url, timeout=30) as client:
+                while not stop.is_set():
+                    try:
+                        client.infer(request(), want=[])
+                    except RequestError:
+                        time.sleep(0.01)
+
+        threads = [threading.Thread(target=crowd) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        asker = Asker(server.url, timeout=10, backoff=(0.02, 0.1))
+        loop = RobotLoop(MisbehavingArm(faults=0), asker, LoopSettings(hz=200))
+        run_until(loop, lambda: loop.report.chunks >= 2 and asker.counts.refused >= 1)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        asker.close()
+
+
+def _serve_forever(port, cost):
+    with running(FakeModel(cost), port=port):
+        threading.Event().wait()
+
+
+def start(port, cost=0.0):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imports once; every server is a fork of that
+    process = context.Process(target=_serve_forever, args=(port, cost), daemon=True)
+    process.start()
+    while True:
+        try:
+            PolicyClient(f"ws://127.0.0.1:{port}").close()
+        except ServerGoneError:
+            time.sleep(0.05)
+        else:
+            return process
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_kill_nine_in_mid_request_is_an_error_at_once_and_the_loop_holds_reconnects_and_goes_on():
+    port = free_port()
+    url = f"ws://127.0.0.1:{port}"
+    server = start(port, cost=30.0)
+    with PolicyClient(url, timeout=30) as client:
+        caught = []
+
+        def ask():
+            try:
+                client.infer(request(), want=[])
+            except ServerGoneError as error:
+                caught.append(str(error))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        time.sleep(0.5)  # the request is being computed
+        os.kill(server.pid, signal.SIGKILL)
+        thread.join()
+        server.join()
+    (said,) = caught
+    assert "closed the connection" in said, "told by the kernel at once, not by the 30 s of the client's patience"
+
+    server = start(port)
+    arm = MisbehavingArm(faults=0)
+    asker = Asker(url, timeout=5, backoff=(0.02, 0.1))
+    loop = RobotLoop(arm, asker, LoopSettings(hz=200))
+    run_until(loop, lambda: loop.report.chunks >= 2)
+    os.kill(server.pid, signal.SIGKILL)
+    server.join()
+    run_until(loop, lambda: asker.counts.lost >= 3)
+    held = loop.report.held
+    run_until(loop, lambda: loop.report.held > held + 5)
+    assert arm.commands[-1] is None
+    assert asker.counts.sessions == 1
+    chunks = loop.report.chunks
+    server = start(port)
+    run_until(loop, lambda: loop.report.chunks >= chunks + 2)
+    assert asker.counts.sessions == 2, "a server that was killed has forgotten the session; a new one begins"
+    asker.close()
+    os.kill(server.pid, signal.SIGKILL)
+    server.join()
+
+
+def test_a_request_the_server_calls_invalid_stops_the_loop_and_the_robot_holds():
+    class Blind(MisbehavingArm):
+        def observe(self):
+            seen = super().observe()
+            return seen._replace(observation={k: v for k, v in seen.observation.items() if k != CAMERAS[1]})
+
+    arm = Blind(faults=0)
+    with running(FakeModel()) as server:
+        asker = Asker(server.url, timeout=10)
+        with pytest.raises(RequestError, match="observation/wrist_image is missing"):
+            RobotLoop(arm, asker, LoopSettings(hz=200)).run(ticks=10_000)
+        asker.close()
+    assert all(command is None for command in arm.commands)
+
+
+# --- adaptive replanning ---
+
+
+def test_spread_is_the_width_of_the_central_eighty_percent():
+    """Uniform laws on [0, w] have Q(u) = w u, so the width is 0.8 w."""
+    width = np.array([[1.0, 2.0], [3.0, 0.0]])
+    quantiles = width[..., None] * np.array(LEVELS)
+    np.testing.assert_allclose(spread(quantiles, LEVELS), 0.8 * width)
+    np.testing.assert_allclose(spread(quantiles[..., 1:4], LEVELS[1:4]), 0.8 * width)  # beyond the levels
+
+
+@pytest.mark.parametrize(
+    ("widths", "minimum", "maximum", "steps"),
+    [
+        ([0.1, 0.1, 0.1, 0.1], 1, None, 4),
+        ([0.1, 0.1, 0.9, 0.1], 1, None, 2),
+        ([0.9, 0.1, 0.1, 0.1], 1, None, 1),
+        ([0.9, 0.9, 0.9, 0.9], 3, None, 3),
+        ([0.9, 0.9, 0.9, 0.9], 9, None, 4),
+        ([0.1, 0.1, 0.1, 0.1], 1, 2, 2),
+    ],
+)
+def test_steps_are_executed_while_the_spread_stays_small(widths, minimum, maximum, steps):
+    gripper = np.full((4, 1), 5.0)  # its spread does not count
+    chunk = np.concatenate([np.repeat(np.array(widths)[:, None], 6, axis=1), gripper], axis=1)
+    assert Replanning(0.5, minimum, maximum).steps(chunk) == steps
+
+
+def test_the_loop_replans_where_the_policy_is_in_doubt():
+    """The fake model's spread grows by 0.08 with every step: a threshold of 0.3 leaves three of ten."""
+    arm = MisbehavingArm(faults=0)
+    with running(FakeModel()) as server:
+        asker = Asker(server.url, timeout=10, want=("spread",))
+        loop = RobotLoop(arm, asker, LoopSettings(hz=200, replanning=Replanning(0.3)))
+        run_until(loop, lambda: loop.report.chunks >= 4)
+        asker.close()
+        with pytest.raises(ValueError, match="want must hold 'spread'"):
+            RobotLoop(arm, Asker(server.url), LoopSettings(replanning=Replanning(0.3)))
+    runs = [
+        sum(1 for _ in group) for acting, group in itertools.groupby(arm.commands, lambda c: c is not None) if acting
+    ]
+    assert set(runs[:-1]) == {3}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"threshold": 0.0}, {"threshold": 1.0, "minimum": 0}, {"threshold": 1.0, "maximum": 0}]
+)
+def test_replanning_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"must (be|lie)"):
+        Replanning(**wrong)
