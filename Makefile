@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help test check verify bench bench-env expert fullsize format lock clean
+.PHONY: help test check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,12 @@ bench-env: .venv/.ready ## steps per second with pictures on demand against rend
 
 expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of LIBERO-Object (half an hour)
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py
+
+plus-instances: .venv/.ready ## reset, step and render instances of every LIBERO-Plus category that has its files
+	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py plus --each 26 --pictures runs/plus-instances
+
+pro-tasks: .venv/.ready ## reset, step and render all 160 perturbed LIBERO-Pro tasks (ten minutes)
+	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py pro
 
 format: .venv/.ready ## fix what lint and format can fix
 	@.venv/bin/ruff check --fix .
