@@ -45,8 +45,7 @@ def data(part):
 @pytest.fixture(scope="module")
 def plus():
     data("plus")
-    found = [i for suite in benchmarks.SUITES for i in instances(suite)]
-    return found
+    return [i for suite in benchmarks.SUITES for i in instances(suite)]
 
 
 def test_both_rooms_call_the_scenes_alike():

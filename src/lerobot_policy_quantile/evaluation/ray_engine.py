@@ -32,6 +32,9 @@ BATCH_SECONDS = 0.005
 
 LARGEST_BATCH = 8
 STORE_BYTES = 100 * 2**20
+STARTS = 3
+"""Tries to start Ray here."""
+
 _PROTOCOL = ("n_action_steps", "needs_images", "context")
 
 
@@ -177,16 +180,7 @@ class RayCrew:
             raise EngineError("--engine ray needs Ray: pip install 'lerobot_policy_quantile[cluster]'") from error
         if not ray.is_initialized():
             self._started_here = True
-            if os.environ.get("RAY_ADDRESS"):
-                ray.init(log_to_driver=False)
-            else:
-                ray.init(
-                    num_cpus=self._size + self._replica_count,
-                    include_dashboard=False,
-                    object_store_memory=STORE_BYTES,
-                    log_to_driver=False,
-                    _metrics_export_port=None,
-                )
+            _start(ray, self._size + self._replica_count)
         self._ray = ray
         self._replicas = [self._new_replica() for _ in range(self._replica_count if self._size else 0)]
         return self
@@ -253,6 +247,19 @@ class RayCrew:
             self._replicas[number] = self._new_replica()
             return False
         return True
+
+
+def _start(ray: Any, cpus: int) -> None:
+    """Join the cluster of `RAY_ADDRESS`, or start a small one here. A busy machine may need more than one try."""
+    here = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": STORE_BYTES}
+    for left in reversed(range(STARTS)):
+        try:
+            ray.init(log_to_driver=False, **({} if os.environ.get("RAY_ADDRESS") else here))
+            return
+        except Exception as error:  # Ray has no error of its own for this
+            ray.shutdown()
+            if left == 0:
+                raise EngineError(f"Ray cannot be started: {error} Its logs are in /tmp/ray/session_latest") from error
 
 
 def ray_crew(replicas: int) -> MakeCrew:
