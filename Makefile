@@ -32,7 +32,7 @@ expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py
 
 plus-instances: .venv/.ready ## reset, step and render instances of every LIBERO-Plus category that has its files
-	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py plus --each 26 --pictures runs/plus-instances
+	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py plus --each 8 --pictures runs/plus-instances
 
 pro-tasks: .venv/.ready ## reset, step and render all 160 perturbed LIBERO-Pro tasks (ten minutes)
 	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py pro

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from lerobot_policy_quantile.cli_collect import collect, replay
 from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
+from lerobot_policy_quantile.cli_studies import study_plan
 from lerobot_policy_quantile.cli_table import compare, table
 
 app = typer.Typer(
@@ -97,6 +98,7 @@ app.command()(replay)
 app.command("eval", help=EVAL_HELP)(evaluate)
 app.command()(table)
 app.command()(compare)
+app.command("study-plan")(study_plan)
 app.command()(doctor)
 
 
