@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help test check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize format lock clean
+.PHONY: help test check verify bench bench-env expert plus-instances pro-tasks fullsize format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -174,6 +174,8 @@ class RayCrew:
         self._started_here = False
 
     def __enter__(self) -> Self:
+        if self._size == 0:  # nothing to run
+            return self
         try:
             import ray
         except ImportError as error:
@@ -182,10 +184,12 @@ class RayCrew:
             self._started_here = True
             _start(ray, self._size + self._replica_count)
         self._ray = ray
-        self._replicas = [self._new_replica() for _ in range(self._replica_count if self._size else 0)]
+        self._replicas = [self._new_replica() for _ in range(self._replica_count)]
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._size == 0:
+            return
         for actor in (*(s for _, s, _, _ in self._running.values()), *(s for s, _ in self._idle), *self._replicas):
             self._ray.kill(actor)
         if self._started_here:
