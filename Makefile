@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 TEST_PROCESSES ?= 2
 
-.PHONY: help test check verify bench bench-env expert fullsize serve-load serve-fuzz soak format lock clean
+.PHONY: help test check verify bench bench-env expert plus-instances pro-tasks fullsize serve-load serve-fuzz soak format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,12 @@ serve-fuzz: .venv/.ready ## 200,000 malformed frames against a running server; w
 
 soak: .venv/.ready ## an hour of clients: the server's memory and descriptors stay flat; writes runs/soak/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_soak
+
+plus-instances: .venv/.ready ## reset, step and render instances of every LIBERO-Plus category that has its files
+	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py plus --each 8 --pictures runs/plus-instances
+
+pro-tasks: .venv/.ready ## reset, step and render all 160 perturbed LIBERO-Pro tasks (ten minutes)
+	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py pro
 
 format: .venv/.ready ## fix what lint and format can fix
 	@.venv/bin/ruff check --fix .

@@ -12,6 +12,8 @@ from rich.table import Table
 from lerobot_policy_quantile.cli_collect import collect, replay
 from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
 from lerobot_policy_quantile.cli_serving import SERVE_HELP, client, serve
+from lerobot_policy_quantile.cli_studies import study_plan
+from lerobot_policy_quantile.cli_table import compare, table
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -95,6 +97,9 @@ def decoders(
 app.command()(collect)
 app.command()(replay)
 app.command("eval", help=EVAL_HELP)(evaluate)
+app.command()(table)
+app.command()(compare)
+app.command("study-plan")(study_plan)
 app.command("serve", help=SERVE_HELP)(serve)
 app.command()(client)
 app.command()(doctor)

@@ -1,13 +1,19 @@
 """`qhead eval` and `qhead doctor`: the commands around the closed loop."""
 
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from lerobot_policy_quantile.cli_suites import Choice, estimate, halts_of, print_listing
+
 if TYPE_CHECKING:
+    from lerobot_policy_quantile.evaluation.engine import MakeCrew
+    from lerobot_policy_quantile.evaluation.facts import Facts
     from lerobot_policy_quantile.evaluation.plan import Plan
     from lerobot_policy_quantile.workshop import SceneWorkshop
 
@@ -33,6 +39,11 @@ EVAL_HELP = "\n\n".join(
         'qhead eval --policy ours=runs/train/pretrained_model --decoder median --decoder "shared(l=0.1)" --out runs/a',
         "qhead eval --policy far=ws://gpu-box:8000 --scene libero_object --tasks 0-9 --out runs/far",
         "qhead eval --scene libero_object+obstacle --policy expert:left --policy expert --indices 0 --out runs/box",
+        "Benchmarks: --suite takes the place of --scene, --tasks, --indices and --seeds and follows a published"
+        " protocol (docs/benchmarks.md):",
+        "qhead eval --suite libero_object --policy scripted --episodes 2 --limit 600 --out runs/scripted",
+        "qhead eval --suite libero_plus --policy ours=runs/train/pretrained_model --sample 500 --out runs/plus",
+        "qhead eval --suite libero_plus --dry-run",
         "Exit codes: 0 every episode has a result; 3 some ended in an error; 130 stopped by Ctrl-C; 1 the run could not"
         " go on (full disk, read-only folder, another run in the same folder) or side files are missing; 2 wrong"
         " usage.",
@@ -41,15 +52,15 @@ EVAL_HELP = "\n\n".join(
 
 
 def evaluate(
-    out: Annotated[Path, typer.Option(help="Folder of the run: journal, table and side files.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run: journal, table and side files.")] = None,
     policy: Annotated[
         Strings,
         typer.Option(
-            help="expert, expert:left, expert:right, a folder saved by LeRobot, or a server that speaks openpi's"
-            " protocol (ws://host:8000, wss://host; options behind ?, see docs/serving.md); NAME=SOURCE gives it a"
-            " name. Repeat to compare."
+            help="expert, expert:left, expert:right (scripted is the expert, too), a folder saved by LeRobot, USER/NAME"
+            " on the hub, or a server that speaks openpi's protocol (ws://host:8000, wss://host; options behind ?, see"
+            " docs/serving.md); NAME=SOURCE gives it a name. Repeat to compare."
         ),
-    ],
+    ] = [],  # noqa: B006
     scene: Annotated[
         Strings, typer.Option(help="embedded, libero_object, ...; +obstacle behind the name adds the box. Repeatable.")
     ] = ["embedded"],  # noqa: B006
@@ -66,21 +77,64 @@ def evaluate(
     device: Annotated[str, typer.Option(help="Where policies compute: cpu, cuda, mps.")] = "cpu",
     side_files: Annotated[bool, typer.Option(help="Write actions, states, quantiles and a film strip.")] = True,
     by_task: Annotated[bool, typer.Option(help="One line per task in the table.")] = False,
+    suite: Annotated[
+        str | None,
+        typer.Option(help="Benchmarks: libero, libero_spatial, ..., libero_plus, libero_pro, with commas between."),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option(help="Whose limits and episodes per task: paper (280 steps in Spatial) or openpi (220).")
+    ] = "paper",
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Episodes per task of a suite; the protocol's 100 or 50 if left out.")
+    ] = None,
+    category: Annotated[
+        Strings, typer.Option(help="Only these LIBERO-Plus categories: camera, robot, language, ... Repeatable.")
+    ] = [],  # noqa: B006
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Run that many episodes of a suite, every category in proportion.")
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Start no episode after this time, such as 45m or 2h.")] = None,
+    until: Annotated[
+        float | None, typer.Option(help="Stop when every policy's 95 % interval is at most this many points wide.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the suite's tasks and what cannot be run.")] = False,
+    engine: Annotated[str, typer.Option(help="local: processes here; ray: a cluster (extra [cluster]).")] = "local",
+    replicas: Annotated[int, typer.Option(min=1, help="Policy replicas of the ray engine.")] = 1,
 ) -> None:
     """Run policies in closed loop; `EVAL_HELP` is what the user reads."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.journal import JournalError
+    from lerobot_policy_quantile.evaluation.plan import parse_numbers
     from lerobot_policy_quantile.workshop import SceneWorkshop
 
+    choice = None
     try:
+        if suite is not None:
+            base_seed = parse_numbers("--seeds", seeds)[0]
+            choice = Choice(suite, protocol, episodes, category, sample, base_seed)
+            entries = choice.entries()
+            if dry_run:
+                return print_listing(entries)
+        elif dry_run or sample is not None or episodes is not None or category:
+            raise ValueError("--dry-run, --sample, --episodes and --category need --suite; got none")
+        if out is None or not policy:
+            raise ValueError("--out and --policy must be given; only --dry-run goes without them")
         sources = _sources(policy)
-        plan = _plan(scene, tasks, indices, seeds, sources, decoder)
+        if choice is None:
+            plan = _plan(scene, tasks, indices, seeds, sources, decoder)
+        else:
+            lines = _lines(sources, decoder)
+            plan = choice.plan(entries, lines, mixed=budget is not None or until is not None)
+        make_crew = _crew(engine, replicas)
+        halts_of(budget, until, plan, [])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    workshop = SceneWorkshop(sources, camera_size, device)
+    workshop = SceneWorkshop(sources, camera_size, device, *(() if choice is None else (protocol, limit)))
+    facts = None if choice is None else choice.facts(entries)
+    how = Running(out, limit, workers, timeout, side_files, by_task, budget, until, facts, make_crew)
     try:
-        code = _run(plan, workshop, out, limit, workers, timeout, side_files=side_files, by_task=by_task)
+        code = _run(plan, workshop, how)
     except (JournalError, EngineError, ValueError) as error:
         Console(stderr=True, soft_wrap=True).print(f"qhead eval: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from None
@@ -96,7 +150,7 @@ def _sources(policies: list[str]) -> dict[str, str]:
     sources: dict[str, str] = {}
     for text in policies:
         name, equals, source = (text, "", "") if is_server(text) else text.partition("=")
-        source = source if equals else name
+        source = _from_hub(source if equals else name)
         if is_server(source):
             ServerAddress.parse(source)  # knows which options there are
         elif is_expert(source):
@@ -109,6 +163,23 @@ def _sources(policies: list[str]) -> dict[str, str]:
         if sources.setdefault(name, source) != source:
             raise ValueError(f"--policy must use a name once; {name!r} stands for {sources[name]!r} and {source!r}")
     return sources
+
+
+def _from_hub(source: str) -> str:
+    """USER/NAME or USER/NAME@REVISION -> the folder it was downloaded to; anything else stays."""
+    if Path(source).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", source):
+        return source
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    name, _, revision = source.partition("@")
+    try:
+        return str(snapshot_download(name, revision=revision or None))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        raise ValueError(
+            f"--policy {source!r} is neither a folder nor a policy that the hub or its local cache has:"
+            f" {type(error).__name__}"
+        ) from error
 
 
 def _plan(
@@ -133,6 +204,23 @@ def _plan(
     return plan
 
 
+def _lines(sources: dict[str, str], decoders: list[str]) -> list[tuple[str, str]]:
+    """Every (policy, decoder) that a suite is run with."""
+    plan = _plan(["any"], "0", "0", "0", sources, decoders)
+    return [(key.policy, key.decoder) for key in plan]
+
+
+def _crew(engine: str, replicas: int) -> "MakeCrew | None":
+    """Who runs the episodes."""
+    if engine == "local":
+        return None
+    if engine != "ray":
+        raise ValueError(f"--engine must be one of local, ray; got {engine!r}")
+    from lerobot_policy_quantile.evaluation.ray_engine import ray_crew
+
+    return ray_crew(replicas)
+
+
 def _canonical(decoder: str) -> str:
     """One spelling per decoder, so that `shared` and `shared(l=0)` are the same episodes."""
     from lerobot_policy_quantile.core.decoders import canonical_text  # imports torch; experts need none
@@ -140,36 +228,65 @@ def _canonical(decoder: str) -> str:
     return canonical_text(decoder)
 
 
-def _run(
-    plan: "Plan",
-    workshop: "SceneWorkshop",
-    out: Path,
-    limit: int | None,
-    workers: int,
-    timeout: float,
-    *,
-    side_files: bool,
-    by_task: bool,
-) -> int:
+@dataclass(frozen=True)
+class Running:
+    """How a plan is run, as the command line says."""
+
+    out: Path
+    limit: int | None
+    workers: int
+    timeout: float
+    side_files: bool
+    by_task: bool
+    budget: str | None
+    until: float | None
+    facts: "Facts | None"
+    """Of the benchmarks, if the plan is one of --suite."""
+    make_crew: "MakeCrew | None"
+
+
+def _run(plan: "Plan", workshop: "SceneWorkshop", how: Running) -> int:
     """Run what is missing, print the table of the plan's rows, return the exit code."""
+    out, workers = how.out, how.workers
     from lerobot_policy_quantile.evaluation.engine import run_plan
     from lerobot_policy_quantile.evaluation.journal import Journal
     from lerobot_policy_quantile.evaluation.progress import ProgressBar
+    from lerobot_policy_quantile.evaluation.sheet import render, sheets_of
     from lerobot_policy_quantile.evaluation.side_files import SideFiles
     from lerobot_policy_quantile.evaluation.table import GROUPS, success_table
     from lerobot_policy_quantile.evaluation.worker import Job
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
-    job = Job(workshop, limit, SideFiles(out / "side") if side_files else None, out / "workers.log")
+    job = Job(workshop, how.limit, SideFiles(out / "side") if how.side_files else None, out / "workers.log")
     with Journal(out / "journal.sqlite") as journal:
-        settled = journal.settled()
-        workshop.require_possible(key for key in plan if key not in settled)
         keys = set(plan)
-        with ProgressBar(notes, [row for row in journal.rows() if row.key in keys]) as bar:
-            summary = run_plan(plan, journal, job, workers=workers, timeout=timeout, watcher=bar)
+        before = [row for row in journal.rows() if row.key in keys]
+        if how.facts is None:
+            settled = {row.key for row in before}
+            workshop.require_possible(key for key in plan if key not in settled)
+        else:
+            how.facts.write(out)
+            notes.print(estimate(plan, before, workshop, workers))
+        halts = halts_of(how.budget, how.until, plan, before)
+        with ProgressBar(notes, before) as bar:
+            summary = run_plan(
+                plan,
+                journal,
+                job,
+                workers=workers,
+                timeout=how.timeout,
+                watcher=bar,
+                halts=halts,
+                make_crew=how.make_crew,
+            )
         rows = [row for row in journal.rows() if row.key in keys]
-    table = success_table(rows, by=GROUPS if by_task else GROUPS[:3])
-    typer.echo(table, nl=False)
+    if how.facts is None or how.by_task:
+        typer.echo(success_table(rows, by=GROUPS if how.by_task else GROUPS[:3]), nl=False)
+    if how.facts is not None:
+        typer.echo("\n".join(render(sheet, "markdown") for sheet in sheets_of(rows, how.facts)), nl=False)
+        typer.echo(f"{len(rows)} of {len(plan)} planned episodes have a result.")
+    if summary.halted:
+        notes.print(f"ended early: {summary.halted}; run the same command with more to go on")
     if summary.stopped:
         notes.print(f"stopped with {len(rows)} of {len(plan)} episodes; run the same command again to go on")
         return STOPPED

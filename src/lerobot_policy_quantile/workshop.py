@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from lerobot_policy_quantile.evaluation.benchmarks import limit_of
 from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 OBSTACLE = "+obstacle"
 """Ends the name of a scene with the obstacle in it."""
 
-EXPERT = "expert"
+EXPERT, SCRIPTED = "expert", "scripted"
+"""Two names of the scripted expert."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,20 @@ class SceneWorkshop:
     """Policy name in the key -> `expert`, `expert:left`, ..., the folder of a saved policy, or `ws://host:port`."""
     camera_size: int = 256
     device: str = "cpu"
+    protocol: str | None = None
+    """Whose limits hold in the benchmarks' scenes; every row says so."""
+    limit: int | None = None
+    """Another limit than the protocol's; every row says that too."""
 
     def scene(self, name: str) -> "Scene":
         """A scene of the registry; `+obstacle` behind its name puts the obstacle in."""
         from lerobot_policy_quantile.scenes.contract import make_scene
 
-        return make_scene(name.removesuffix(OBSTACLE), obstacle=name.endswith(OBSTACLE), camera_size=self.camera_size)
+        scene = make_scene(name.removesuffix(OBSTACLE), obstacle=name.endswith(OBSTACLE), camera_size=self.camera_size)
+        if self.protocol is not None:
+            scene.limit = self.limit or limit_of(name, self.protocol) or scene.limit
+            scene.versions["protocol"] = self.protocol + (f", limit {self.limit}" if self.limit else "")
+        return scene
 
     def world(self, scene: str) -> World:
         """The same, as the closed loop sees it."""
@@ -79,6 +89,7 @@ class ExpertPolicy:
     side: str = "straight"
     n_action_steps: int = 1
     needs_images: bool = False
+    looks_at_world: bool = True
 
     @property
     def context(self) -> Mapping[str, str]:
@@ -102,7 +113,7 @@ class ExpertPolicy:
 
 def is_expert(source: str) -> bool:
     """Whether a policy source names the scripted expert."""
-    return source.split(":")[0] == EXPERT
+    return source.split(":")[0] in (EXPERT, SCRIPTED)
 
 
 def expert_side(source: str) -> str:

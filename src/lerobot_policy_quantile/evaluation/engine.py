@@ -7,13 +7,13 @@ same plan on the same journal again runs exactly the keys that have no final row
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import wait
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, Self
 
 from lerobot_policy_quantile.evaluation.journal import Journal
 from lerobot_policy_quantile.evaluation.outcome import Outcome
@@ -60,6 +60,39 @@ class Silent:
         """Nothing."""
 
 
+class Halt(Protocol):
+    """May end a run before its plan is done."""
+
+    def reason(self) -> str | None:
+        """Why no further episode shall start; None to go on."""
+
+    def note(self, outcome: Outcome) -> None:
+        """An attempt has ended."""
+
+
+class Crew(Protocol):
+    """Those who run episodes. Whoever they are, the journal's one writer is here."""
+
+    def __enter__(self) -> Self:
+        """Ready to be handed work."""
+
+    def __exit__(self, *_: object) -> None:
+        """End everyone for certain."""
+
+    def busy(self) -> int:
+        """How many episodes are running."""
+
+    def hand_out(self, pending: deque[EpisodeKey]) -> None:
+        """Give every idle member an episode from the left of `pending`."""
+
+    def collect(self) -> Iterator[Outcome]:
+        """What came back within a short while."""
+
+
+MakeCrew = Callable[[Job, int, float], Crew]
+"""From what they are told, how many they are and how many seconds an episode may take."""
+
+
 @dataclass(frozen=True)
 class Summary:
     """How a run ended."""
@@ -68,6 +101,8 @@ class Summary:
     """Every key of the plan has its final row."""
     stopped: bool
     """It ended early because of Ctrl-C."""
+    halted: str | None = None
+    """Why it ended early otherwise."""
 
 
 def run_plan(
@@ -78,6 +113,8 @@ def run_plan(
     workers: int = 1,
     timeout: float = 600.0,
     watcher: Watcher | None = None,
+    halts: Sequence[Halt] = (),
+    make_crew: MakeCrew | None = None,
 ) -> Summary:
     """Run every key of the plan that has no final row yet.
 
@@ -94,33 +131,44 @@ def run_plan(
     watcher.begin(len(plan) - len(pending), len(plan))
     if job.side_files is not None:
         job.side_files.sweep()
-    crew = _Crew(job, min(workers, len(pending)), timeout)
+    halted = None
+    crew = (make_crew or _Crew)(job, min(workers, len(pending)), timeout)
     with _interrupts() as interrupts, crew:
-        _drive(crew, pending, journal, watcher, interrupts)
+        halted = _drive(crew, pending, journal, watcher, interrupts, halts)
     settled = journal.settled()
     complete = all(key in settled for key in plan)
-    return Summary(complete, stopped=interrupts.count > 0 and not complete)
+    return Summary(complete, interrupts.count > 0 and not complete, None if complete else halted)
 
 
 def _drive(
-    crew: "_Crew", pending: deque[EpisodeKey], journal: Journal, watcher: Watcher, interrupts: "_Interrupts"
-) -> None:
+    crew: Crew,
+    pending: deque[EpisodeKey],
+    journal: Journal,
+    watcher: Watcher,
+    interrupts: "_Interrupts",
+    halts: Sequence[Halt],
+) -> str | None:
+    """Run until nothing is pending, Ctrl-C or a halt; returns the halt's reason."""
     told = False
     while True:
+        reason = next(filter(None, (halt.reason() for halt in halts)), None)
         if interrupts.count > 1:
-            return
+            return reason
         if interrupts.count and not told:
             watcher.stopping(crew.busy())
             told = True
-        if not interrupts.count:
+        ending = bool(interrupts.count or reason)
+        if not ending:
             crew.hand_out(pending)
-        if not crew.busy() and (interrupts.count or not pending):
-            return
+        if not crew.busy() and (ending or not pending):
+            return reason
         for outcome in crew.collect():
             final = journal.record(outcome)
             if not final:
                 pending.append(outcome.key)
             watcher.report(outcome, final)
+            for halt in halts:
+                halt.note(outcome)
 
 
 class _Member:
@@ -168,7 +216,7 @@ class _Crew:
         self._members: list[_Member] = []
         self._failed_starts = 0
 
-    def __enter__(self) -> "_Crew":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

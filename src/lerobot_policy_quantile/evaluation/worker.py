@@ -39,7 +39,7 @@ def serve(connection: Connection, job: Job) -> None:
     if job.log is not None:
         _redirect_output(job.log)
     faulthandler.enable()
-    worker = _Worker(job)
+    worker = EpisodeRunner(job)
     try:
         connection.send(READY)
         while True:
@@ -48,7 +48,7 @@ def serve(connection: Connection, job: Job) -> None:
         worker.close()
 
 
-class _Worker:
+class EpisodeRunner:
     """Keeps the last world and the policies it has loaded."""
 
     def __init__(self, job: Job) -> None:
@@ -58,6 +58,7 @@ class _Worker:
         self._policy = cache(job.workshop.policy)
 
     def run(self, key: EpisodeKey) -> Outcome:
+        """One attempt at an episode; whatever is raised becomes its error."""
         try:
             world, policy = self._world_of(key.scene), self._policy_of(key)
         except Exception:  # a world or policy that cannot be made: nobody was judged
@@ -85,6 +86,7 @@ class _Worker:
         return self._world
 
     def close(self) -> None:
+        """Free the world."""
         world, self._world = self._world, None
         if world is not None:
             world.close()

@@ -126,18 +126,35 @@ _SCENES = {
 """Name -> the module whose `make(name, obstacle=, camera_size=)` builds it; imported when first asked for."""
 
 
+_PERTURBED = {
+    "libero_plus_": "lerobot_policy_quantile.scenes.libero_plus",
+    "libero_pro_": "lerobot_policy_quantile.scenes.libero_pro",
+}
+"""The same for families of scenes made from the LIBERO suites, by the beginning of their names."""
+
+_SUITES = ("spatial", "object", "goal", "10")
+_PERTURBATIONS = ("original", "object", "position", "semantic", "task", "environment")
+
+
+def perturbed_scene_names() -> tuple[str, ...]:
+    """LIBERO-Plus's four scenes and LIBERO-Pro's four times six."""
+    plus = (f"libero_plus_{suite}" for suite in _SUITES)
+    return (*plus, *(f"libero_pro_{suite}_{kind}" for suite in _SUITES for kind in _PERTURBATIONS))
+
+
 def scene_names() -> tuple[str, ...]:
-    """Every scene that `make_scene` knows."""
+    """Every scene that `make_scene` knows, but for `perturbed_scene_names`."""
     return tuple(_SCENES)
 
 
 def make_scene(name: str, *, obstacle: bool = False, camera_size: int = 256) -> Scene:
     """Build a scene by name; a near miss in spelling is named in the error."""
-    if name not in _SCENES:
-        close = get_close_matches(name, _SCENES, n=1, cutoff=0.5)
+    modules = {**_SCENES, **{n: m for n in perturbed_scene_names() for p, m in _PERTURBED.items() if n.startswith(p)}}
+    if name not in modules:
+        close = get_close_matches(name, modules, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"scene must be one of {', '.join(_SCENES)}; got {name!r}{hint}")
+        raise ValueError(f"scene must be one of {', '.join(modules)}; got {name!r}{hint}")
     if camera_size < 1:
         raise ValueError(f"camera_size must be at least 1 pixel; got {camera_size}")
-    make: Callable[..., Scene] = import_module(_SCENES[name]).make
+    make: Callable[..., Scene] = import_module(modules[name]).make
     return make(name, obstacle=obstacle, camera_size=camera_size)

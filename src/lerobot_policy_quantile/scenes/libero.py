@@ -14,8 +14,15 @@ from robosuite import load_controller_config
 from robosuite.utils.errors import RandomizationError
 
 from lerobot_policy_quantile.scenes.contract import Array, Layout, require_index
+from lerobot_policy_quantile.scenes.dressing import Dressing
 from lerobot_policy_quantile.scenes.initial_states import load_initial_states
-from lerobot_policy_quantile.scenes.libero_assets import assets_hash, find_assets, import_libero, libero_package
+from lerobot_policy_quantile.scenes.libero_assets import (
+    assets_hash,
+    find_assets,
+    import_libero,
+    libero_package,
+    stand_ins,
+)
 from lerobot_policy_quantile.scenes.obstacle import BODY, obstacle_body, stand_between
 from lerobot_policy_quantile.scenes.physics import Light, RobosuiteScene, seeded
 
@@ -30,7 +37,7 @@ GROUND = 0.0
 _PLACEMENT_TRIES = 100
 
 
-def _world_class(problem: str, with_obstacle: bool) -> Any:
+def _world_class(problem: str, with_obstacle: bool, dressing: Dressing) -> Any:
     """hf-libero's class for a problem with the light step mixed in. The name stays: LIBERO compares it."""
     from libero.libero.envs import TASK_MAPPING
 
@@ -42,6 +49,15 @@ def _world_class(problem: str, with_obstacle: bool) -> Any:
             if with_obstacle:
                 centre = stand_between(_START, _SOUP, GROUND)
                 self.model.worldbody.append(obstacle_body(centre, _SOUP - _START))
+
+        def _setup_camera(self, mujoco_arena: Any) -> None:
+            super()._setup_camera(mujoco_arena)
+            dressing.move_camera(mujoco_arena)
+
+        def _load_robots(self) -> None:
+            for config in self.robot_configs:
+                config["initial_qpos"] = dressing.joints
+            super()._load_robots()
 
         def _reset_internal(self) -> None:
             super()._reset_internal()
@@ -57,15 +73,17 @@ def _world_class(problem: str, with_obstacle: bool) -> Any:
 class LiberoScene(RobosuiteScene):
     """One suite. Going to another task builds another simulator; going to another index of the same task does not."""
 
-    def __init__(self, name: str, *, obstacle: bool, camera_size: int) -> None:
+    def __init__(self, name: str, *, obstacle: bool, camera_size: int, suite: str | None = None) -> None:
         super().__init__(name, obstacle=obstacle, camera_size=camera_size)
         import_libero()
         from libero.libero.benchmark import task_maps
 
-        self.tasks = list(task_maps[name].values())
+        self.suite = suite or name
+        self.tasks = list(task_maps[self.suite].values())
         self.task_count = len(self.tasks)
-        self.limit = OBSTACLE_LIMIT if obstacle else LIMITS[name]
+        self.limit = OBSTACLE_LIMIT if obstacle else LIMITS[self.suite]
         self.versions["assets"] = assets_hash(find_assets())
+        self.versions["stand-in visuals"] = str(stand_ins(find_assets()))
         self.task = -1
         self._states: dict[int, Float[Array, "index n"]] = {}
 
@@ -112,6 +130,10 @@ class LiberoScene(RobosuiteScene):
             self._states[task] = load_initial_states(self._file(task, "init_files", "init_states_file"))
         return self._states[task]
 
+    def _dressing(self, task: int) -> Dressing:
+        """What the task's world is built from; LIBERO itself changes nothing about it."""
+        return Dressing(self._file(task, "bddl_files", "bddl_file"))
+
     def _file(self, task: int, folder: str, field: str) -> Path:
         entry = self.tasks[task]
         return libero_package() / folder / str(entry.problem_folder) / str(getattr(entry, field))
@@ -119,10 +141,11 @@ class LiberoScene(RobosuiteScene):
     def _build(self, task: int) -> None:
         from libero.libero.envs.bddl_utils import get_problem_info
 
-        path = self._file(task, "bddl_files", "bddl_file")
+        dressing = self._dressing(task)
+        path = dressing.bddl
         problem = get_problem_info(str(path))
-        world = _world_class(problem["problem_name"], self.obstacle)
-        self.task, self.instruction = task, problem["language_instruction"]
+        world = _world_class(problem["problem_name"], self.obstacle, dressing)
+        self.task, self.instruction = task, dressing.language or problem["language_instruction"]
         self.world = _try_placements(
             lambda: world(
                 str(path),
@@ -133,6 +156,7 @@ class LiberoScene(RobosuiteScene):
                 has_offscreen_renderer=True,
                 control_freq=self.control_hz,
                 ignore_done=True,
+                **dressing.options(),
             )
         )
         self.world.camera_size = self.camera_size

@@ -67,6 +67,26 @@ def _hub_snapshot() -> Path:
         return Path("(not in the cache)")
 
 
+def find_data(part: str) -> Path:
+    """The folder `plus` or `pro` beside the assets: what LIBERO-Plus or LIBERO-Pro consist of besides meshes."""
+    places = [Path(os.environ[VARIABLE]) / part] if VARIABLE in os.environ else []
+    places += [find_assets().parent / part]
+    for place in places:
+        if place.is_dir():
+            return place
+    listing = ", ".join(map(str, places))
+    raise ValueError(f"LIBERO data must hold the folder {part!r}; looked for {listing}; set {VARIABLE} to its parent")
+
+
+@cache
+def stand_ins(assets: Path) -> int:
+    """How many visual files the assets' manifest marks as replaced by stand-ins; 0 without a manifest."""
+    manifest = assets.parent / "MANIFEST.txt"
+    if not manifest.is_file():
+        return 0
+    return sum(line.startswith("STANDIN ") for line in manifest.read_text(encoding="utf-8").splitlines())
+
+
 @cache
 def import_libero() -> ModuleType:
     """Import `libero.libero` with its configuration prepared and its assets found."""

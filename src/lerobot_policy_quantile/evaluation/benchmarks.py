@@ -1,0 +1,101 @@
+"""LIBERO, LIBERO-Plus and LIBERO-Pro: which scenes they are made of and how rates become their headline numbers.
+
+M23: task -> suite -> equal-weight average. M24: categories pool over suites, the total is instance-weighted. M25: a
+perturbation is the mean of four suites, the average is over four perturbations. Rates are None where nothing ran.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+SUITES = {"libero_spatial": "Spatial", "libero_object": "Object", "libero_goal": "Goal", "libero_10": "Long"}
+"""Scene of a LIBERO suite -> its column in tables."""
+
+PLUS, PRO = "libero_plus", "libero_pro"
+
+CATEGORIES = {
+    "Camera Viewpoints": "Camera",
+    "Robot Initial States": "Robot",
+    "Language Instructions": "Lang.",
+    "Light Conditions": "Light",
+    "Background Textures": "Bkg.",
+    "Sensor Noise": "Noise",
+    "Objects Layout": "Layout",
+}
+"""LIBERO-Plus's seven categories in the order and with the headings of the paper's tables."""
+
+PERTURBATIONS = {"object": "Object", "position": "Pos.", "semantic": "Sem.", "task": "Task"}
+"""LIBERO-Pro's perturbations that count into the average."""
+
+CONTROLS = {"original": "Original", "environment": "Env."}
+"""Reported beside them and left out of the average."""
+
+LIMITS = {
+    "paper": {"libero_spatial": 280, "libero_object": 280, "libero_goal": 300, "libero_10": 520},
+    "openpi": {"libero_spatial": 220, "libero_object": 280, "libero_goal": 300, "libero_10": 520},
+}
+"""Protocol -> steps per episode. `paper`: its appendix, LIBERO-Plus's limits. `openpi`: its LIBERO example."""
+
+PRO_LONG_LIMIT = 800
+"""LIBERO-Pro gives LIBERO-Long more time under both protocols (M25)."""
+
+EPISODES = {"paper": 100, "openpi": 50}
+"""Episodes per task: the paper's, and openpi's `num_trials_per_task`. LIBERO-Plus always runs one per instance."""
+
+Counts = tuple[int, int]
+"""Successes and judged episodes."""
+
+
+def plus_scene(suite: str) -> str:
+    """The scene that holds a suite's LIBERO-Plus instances."""
+    return suite.replace("libero", PLUS)
+
+
+def pro_scene(suite: str, perturbation: str) -> str:
+    """The scene that holds a suite's tasks under a LIBERO-Pro perturbation."""
+    return f"{suite.replace('libero', PRO)}_{perturbation}"
+
+
+def suite_of(scene: str) -> str | None:
+    """The LIBERO suite a scene belongs to or was made from, None for other scenes."""
+    for suite in SUITES:
+        perturbed = (pro_scene(suite, name) for name in (*PERTURBATIONS, *CONTROLS))
+        if scene in (suite, plus_scene(suite), *perturbed):
+            return suite
+    return None
+
+
+def limit_of(scene: str, protocol: str) -> int | None:
+    """Steps per episode of a scene under a protocol; None for scenes that no protocol speaks of."""
+    if protocol not in LIMITS:
+        raise ValueError(f"protocol must be one of {', '.join(LIMITS)}; got {protocol!r}")
+    suite = suite_of(scene)
+    if suite is None:
+        return None
+    return PRO_LONG_LIMIT if scene.startswith(f"{PRO}_10") else LIMITS[protocol][suite]
+
+
+def suite_rate(tasks: Mapping[int, Counts]) -> float | None:
+    """The mean of the tasks' success rates (M23)."""
+    return mean([wins / judged for wins, judged in tasks.values() if judged])
+
+
+def instance_weighted(rates: Mapping[tuple[str, str], float], counts: Mapping[tuple[str, str], int]) -> float:
+    """LIBERO-Plus's pooling (M24) from rates by (suite, category): every instance weighs the same."""
+    total = sum(counts[cell] for cell in rates)
+    return math.fsum(rate * counts[cell] for cell, rate in rates.items()) / total
+
+
+def pro_average(rates: Mapping[str, Mapping[str, float]]) -> float | None:
+    """LIBERO-Pro's average (M25) from perturbation -> suite -> rate; the controls are left out."""
+    return mean_if_all([mean_if_all([rates.get(p, {}).get(s) for s in SUITES]) for p in PERTURBATIONS])
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Their mean, None if there are none."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def mean_if_all(values: Sequence[float | None]) -> float | None:
+    """Their mean, None if any is missing: an average over half a benchmark is another number."""
+    known = [value for value in values if value is not None]
+    return mean(known) if len(known) == len(values) else None

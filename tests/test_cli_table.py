@@ -1,0 +1,99 @@
+"""`qhead table` and `qhead compare` on journals as runs leave them."""
+
+import csv
+
+import pytest
+from typer.testing import CliRunner
+
+from lerobot_policy_quantile.cli import app
+from lerobot_policy_quantile.evaluation.facts import Facts
+from lerobot_policy_quantile.evaluation.journal import Journal
+from lerobot_policy_quantile.evaluation.outcome import Outcome
+from tests.support.rows import rows
+
+SCENE = {"mujoco": "3.3.2", "protocol": "paper", "limit": "280"}
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(part) for part in arguments], env={"COLUMNS": "300"})
+
+
+def write(folder, wins, judged=4, *, scene="libero_object", policy="ours", mujoco="3.3.2"):
+    with Journal(folder / "journal.sqlite") as journal:
+        for r in rows(scene, 0, wins, judged, policy=policy):
+            journal.record(
+                Outcome(
+                    r.key,
+                    r.status,
+                    steps=60,
+                    scene_context={**SCENE, "mujoco": mujoco},
+                    policy_context={"policy": policy},
+                )
+            )
+    return folder
+
+
+def test_table_puts_ours_beside_the_papers_with_intervals_and_what_it_rests_on(tmp_path):
+    write(tmp_path, 3)
+    Facts({"libero_object": 1000}).write(tmp_path)
+    result = invoke("table", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert "| 75.0 [30.1, 95.4]" in result.stdout
+    assert "4 of 1000" in result.stdout
+    assert "A: mujoco 3.3.2; protocol paper" in result.stdout
+    assert "paper, Table 1a" in result.stdout
+    assert "paper, Table 1a" not in invoke("table", tmp_path, "--no-published").stdout
+
+
+def test_runs_of_two_simulators_stay_apart(tmp_path):
+    write(tmp_path / "a", 4)
+    write(tmp_path / "b", 0, mujoco="3.8.1")
+    result = invoke("table", tmp_path / "a", tmp_path / "b", "--format", "csv", "--no-published")
+    lines = [line for line in csv.reader(result.stdout.splitlines()) if line[0] == "LIBERO"]
+    assert [(line[4].split()[0], line[-1]) for line in lines] == [("100.0", "A"), ("0.0", "B")]
+
+
+def test_latex_escapes_and_an_unknown_format_is_refused(tmp_path):
+    write(tmp_path, 1, policy="a_b&c")
+    text = invoke("table", tmp_path, "--format", "latex").stdout
+    assert r"a\_b\&c" in text
+    assert r"\begin{tabular}{llllllllll" in text
+    result = invoke("table", tmp_path, "--format", "html")
+    assert result.exit_code == 1
+    assert "format must be one of markdown, latex, csv; got 'html'" in result.stderr
+
+
+def test_a_folder_without_episodes_of_a_benchmark_says_so(tmp_path):
+    write(tmp_path, 1, scene="embedded")
+    result = invoke("table", tmp_path)
+    assert result.exit_code == 1
+    assert "got 4 rows of other scenes" in result.stderr
+    assert "does not exist" in invoke("table", tmp_path / "nowhere").stderr
+
+
+def test_compare_pairs_the_same_episodes(tmp_path):
+    write(tmp_path / "a", 4, judged=6)
+    write(tmp_path / "b", 1, judged=4, policy="theirs", mujoco="3.8.1")
+    result = invoke("compare", tmp_path / "a", tmp_path / "b")
+    assert result.exit_code == 0, result.stderr
+    assert "A is better on 3, B on 0; alike on 1 (1 both succeed, 0 both fail) of 4 episodes." in result.stdout
+    assert "2 further episodes" in result.stdout
+    assert "Made differently: mujoco: A 3.3.2, B 3.8.1" in result.stdout
+
+
+def test_compare_asks_which_policy_when_a_folder_holds_two(tmp_path):
+    write(tmp_path, 4)
+    write(tmp_path, 0, policy="theirs")
+    result = invoke("compare", tmp_path, tmp_path)
+    assert result.exit_code == 1
+    assert "--policy-a" in result.stderr
+    chosen = invoke("compare", tmp_path, tmp_path, "--policy-a", "ours", "--policy-b", "theirs")
+    assert "A is better on 4, B on 0" in chosen.stdout
+    nothing = invoke("compare", tmp_path, tmp_path, "--policy-a", "ours", "--policy-b", "nobody")
+    assert nothing.exit_code == 1
+    assert "must share episodes" in nothing.stderr
+
+
+@pytest.mark.parametrize("command", ["table", "compare"])
+def test_help_teaches(command):
+    assert invoke(command, "--help").exit_code == 0
