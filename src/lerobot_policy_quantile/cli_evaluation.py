@@ -9,6 +9,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.evaluation.plan import Plan
+    from lerobot_policy_quantile.evaluation.side_files import SideFiles
     from lerobot_policy_quantile.workshop import SceneWorkshop
 
 WITH_ERRORS = 3
@@ -63,12 +64,14 @@ def evaluate(
     camera_size: Annotated[int, typer.Option(min=1, help="Pixels of the square cameras.")] = 256,
     device: Annotated[str, typer.Option(help="Where policies compute: cpu, cuda, mps.")] = "cpu",
     side_files: Annotated[bool, typer.Option(help="Write actions, states, quantiles and a film strip.")] = True,
+    video: Annotated[bool, typer.Option(help="With side files: also a video of what the policy saw.")] = True,
     by_task: Annotated[bool, typer.Option(help="One line per task in the table.")] = False,
 ) -> None:
     """Run policies in closed loop; `EVAL_HELP` is what the user reads."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.journal import JournalError
+    from lerobot_policy_quantile.evaluation.side_files import SideFiles
     from lerobot_policy_quantile.workshop import SceneWorkshop
 
     try:
@@ -78,7 +81,8 @@ def evaluate(
         raise typer.BadParameter(str(error)) from None
     workshop = SceneWorkshop(sources, camera_size, device)
     try:
-        code = _run(plan, workshop, out, limit, workers, timeout, side_files=side_files, by_task=by_task)
+        side = SideFiles(out / "side", video) if side_files else None
+        code = _run(plan, workshop, out, limit, workers, timeout, side_files=side, by_task=by_task)
     except (JournalError, EngineError, ValueError) as error:
         Console(stderr=True, soft_wrap=True).print(f"qhead eval: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from None
@@ -142,19 +146,18 @@ def _run(
     workers: int,
     timeout: float,
     *,
-    side_files: bool,
+    side_files: "SideFiles | None",
     by_task: bool,
 ) -> int:
     """Run what is missing, print the table of the plan's rows, return the exit code."""
     from lerobot_policy_quantile.evaluation.engine import run_plan
     from lerobot_policy_quantile.evaluation.journal import Journal
     from lerobot_policy_quantile.evaluation.progress import ProgressBar
-    from lerobot_policy_quantile.evaluation.side_files import SideFiles
     from lerobot_policy_quantile.evaluation.table import GROUPS, success_table
     from lerobot_policy_quantile.evaluation.worker import Job
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
-    job = Job(workshop, limit, SideFiles(out / "side") if side_files else None, out / "workers.log")
+    job = Job(workshop, limit, side_files, out / "workers.log")
     with Journal(out / "journal.sqlite") as journal:
         settled = journal.settled()
         workshop.require_possible(key for key in plan if key not in settled)
