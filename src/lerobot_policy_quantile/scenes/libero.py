@@ -79,13 +79,15 @@ class LiberoScene(RobosuiteScene):
         require_index("index", index, len(states))
         if self.obstacle and (self.name, task) != _OBSTACLE_TASK:
             raise ValueError(f"obstacle is defined for libero_object, task 0; got {self.name}, task {task}")
+        if self.begin_again((task, index, seed)):
+            return
         with seeded(seed):
             if self.world is None or task != self.task:
                 self.close()
                 self._build(task)
             np.random.seed(seed)  # building draws as well; the episode must not depend on whether it happened
             self._restart(states[index])
-        self.settle()
+        self.settle((task, index, seed))
 
     def success(self) -> bool:
         """LIBERO's own flag."""
