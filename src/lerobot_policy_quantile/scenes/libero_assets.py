@@ -107,3 +107,12 @@ def assets_hash(assets: Path) -> str:
             digest.update(f"{path.relative_to(assets).as_posix()}\0".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]
+
+
+def stand_ins(assets: Path) -> list[str]:
+    """Files that stand in for originals, as `MANIFEST.txt` beside the assets lists them; none without such a list."""
+    manifest = assets.parent / "MANIFEST.txt"
+    if not manifest.is_file():
+        return []
+    lines = manifest.read_text(encoding="utf-8").splitlines()
+    return [words[1] for line in lines if len(words := line.split()) > 1 and words[0] == "STANDIN"]
