@@ -11,6 +11,7 @@ from rich.table import Table
 
 from lerobot_policy_quantile.cli_collect import collect, replay
 from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
+from lerobot_policy_quantile.cli_study import study
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -95,6 +96,7 @@ app.command()(collect)
 app.command()(replay)
 app.command("eval", help=EVAL_HELP)(evaluate)
 app.command()(doctor)
+app.add_typer(study, name="study")
 
 
 def _table(title: str, *columns: str) -> Table:

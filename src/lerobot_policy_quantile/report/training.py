@@ -66,6 +66,7 @@ def mean_costs(arms: Sequence[Arm]) -> list[Cost]:
             expert_passes=costs[0].expert_passes,
             prefix_ms=float(np.median([cost.prefix_ms for cost in costs])),
             expert_ms=float(np.median([cost.expert_ms for cost in costs])),
+            decode_ms=float(np.median([cost.decode_ms for cost in costs])),
             repeats=sum(cost.repeats for cost in costs),
         )
         for head, costs in found.items()

@@ -147,13 +147,14 @@ class Cost:
     head: str
     expert_passes: int
     prefix_ms: float  # processor and VLM
-    expert_ms: float  # expert passes, head and decoder
+    expert_ms: float  # expert passes
     repeats: int
+    decode_ms: float = 0.0  # head and decoder
 
     @property
     def total_ms(self) -> float:
         """The whole replan."""
-        return self.prefix_ms + self.expert_ms
+        return self.prefix_ms + self.expert_ms + self.decode_ms
 
 
 @dataclass(frozen=True)
@@ -322,7 +323,7 @@ def _load_arm(folder: Path, settings: Mapping[str, Any]) -> Arm:
     values: dict[str, Any] = {name: None if p is None else np.array(p) for name, p in facts["places"].items()}
     places = Places(**values)
     seeds = [seed for seed in range(settings["seeds"]) if seed_folder(folder, seed).is_dir()]
-    demonstrations, control = _load_demonstrations(folder, facts)
+    demonstrations, control = load_demonstrations(folder, facts)
     return Arm(
         name=folder.name,
         folder=folder,
@@ -341,7 +342,8 @@ def _load_arm(folder: Path, settings: Mapping[str, Any]) -> Arm:
     )
 
 
-def _load_demonstrations(folder: Path, facts: Mapping[str, Any]) -> tuple[tuple[Demonstration, ...], Control | None]:
+def load_demonstrations(folder: Path, facts: Mapping[str, Any]) -> tuple[tuple[Demonstration, ...], Control | None]:
+    """The demonstrations of an arm, given the facts in arm.json, and the straight control if there was one."""
     with np.load(folder / DEMONSTRATIONS, allow_pickle=False) as archive:
         demonstrations = tuple(
             Demonstration(
