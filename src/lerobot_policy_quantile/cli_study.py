@@ -97,8 +97,8 @@ def _run(out: Path, settings: "Settings", base: str, workers: int, *, report: bo
     notes = Console(stderr=True, soft_wrap=True)
     try:
         complete = run_study(out, settings, base_folder(base), workers=workers, narrator=Narrator(notes))
-    except Stopped as stopped:
-        notes.print(str(stopped), markup=False)
+    except (Stopped, KeyboardInterrupt):
+        notes.print("stopped; run the same command again to go on")
         return STOPPED
     except (ValueError, JournalError, EngineError) as error:
         notes.print(f"qhead study two-demo: {error}", markup=False, highlight=False)

@@ -43,6 +43,7 @@ def _collect(crew: Crew, folders: list[Path], settings: Settings, narrator: Narr
         for number, found in crew.each(demos.collect, [(folder, settings) for folder in missing]):
             narrator.say(f"  {missing[number].name}: {'; '.join(check.figure for check in found)}")
             checks.record_checks(missing[number], found)
+            demos.stamp_of(missing[number], settings).write()
 
 
 def _cache(crew: Crew, folders: list[Path], settings: Settings, base: str, narrator: Narrator) -> None:
@@ -59,9 +60,16 @@ def _train(crew: Crew, folders: list[Path], settings: Settings, base: str, narra
         for head in records.HEADS
         if not (job := training.Job(folder, settings, base, head, seed)).stamp.done()
     ]
-    if not jobs:
+    if jobs:
+        _train_jobs(crew, jobs, settings, narrator)
+    else:
         narrator.say("training: done before")
-        return
+    for folder in folders:
+        for seed in range(settings.seeds):
+            _check_common(folder, seed)
+
+
+def _train_jobs(crew: Crew, jobs: list[training.Job], settings: Settings, narrator: Narrator) -> None:
     done = [0] * len(jobs)
     with narrator.stage(f"training {len(jobs)} heads, {settings.updates} updates each"), _bar(narrator) as bar:
         total = bar.add_task("updates", total=len(jobs) * settings.updates, text="")
@@ -73,9 +81,6 @@ def _train(crew: Crew, folders: list[Path], settings: Settings, base: str, narra
         for number, trained in crew.each(training.train, [(job,) for job in jobs], told):
             done[number] = settings.updates
             _keep(trained, narrator)
-    for folder in folders:
-        for seed in range(settings.seeds):
-            _check_common(folder, seed)
 
 
 def _keep(trained: training.Trained, narrator: Narrator) -> None:
