@@ -11,6 +11,7 @@ from rich.table import Table
 
 from lerobot_policy_quantile.cli_collect import collect, replay
 from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
+from lerobot_policy_quantile.cli_report import report
 from lerobot_policy_quantile.cli_study import study
 
 app = typer.Typer(
@@ -96,6 +97,7 @@ app.command()(collect)
 app.command()(replay)
 app.command("eval", help=EVAL_HELP)(evaluate)
 app.command()(doctor)
+app.command()(report)
 app.add_typer(study, name="study")
 
 

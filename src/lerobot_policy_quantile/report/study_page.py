@@ -159,7 +159,7 @@ def _training_rows(arms: Sequence[Arm]) -> list[list[str]]:
 
 
 def cost_rows(costs: Sequence[Cost]) -> list[list[str]]:
-    """Head, expert passes, milliseconds of prefix, expert and all, and how flow's compare."""
+    """Head, expert passes, milliseconds of prefix, expert, head with decoder, and all, and how flow's compare."""
     flow = next((cost for cost in costs if cost.head == "flow"), None)
     return [
         [
@@ -167,6 +167,7 @@ def cost_rows(costs: Sequence[Cost]) -> list[list[str]]:
             str(cost.expert_passes),
             f"{cost.prefix_ms:.2f}",
             f"{cost.expert_ms:.2f}",
+            f"{cost.total_ms - cost.prefix_ms - cost.expert_ms:.2f}",
             f"{cost.total_ms:.2f}",
             f"{flow.expert_ms / cost.expert_ms:.1f}x" if flow and cost.expert_ms > 0 else "",
             f"{flow.total_ms / cost.total_ms:.1f}x" if flow and cost.total_ms > 0 else "",
