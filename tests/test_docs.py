@@ -13,6 +13,7 @@ from typer.main import get_command
 
 import lerobot_policy_quantile
 from lerobot_policy_quantile.cli import app
+from lerobot_policy_quantile.core.decoders import PRESETS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(lerobot_policy_quantile.__file__).parent
@@ -110,6 +111,15 @@ def test_the_index_check_notices(old, new, expected):
     assert expected in problems(changed, docstring_claims())
 
 
+def test_every_decoder_beyond_the_paper_is_documented_with_its_function_and_test():
+    (section,) = [part for part in INDEX.split("\n## ") if part.startswith("Decoders beyond the paper")]
+    lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    rows = [[cell.strip().strip("`") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    ours = {preset.name for preset in PRESETS.values() if preset.item == "ours"}
+    assert {row[0].partition("(")[0] for row in rows if row[0]} == ours
+    assert [wrong for name, _, function, test in rows for wrong in missing(name, function, test)] == []
+
+
 def test_a_second_function_claiming_an_equation_is_noticed():
     claims = docstring_claims()
     claims["6"] = [*claims["6"], "core.heads.another_pinball"]
@@ -134,8 +144,8 @@ COMMANDS = [line.split("#")[0].strip() for language, code in BLOCKS if language 
 
 
 QHEAD = sorted({c.removeprefix(".venv/bin/qhead ") for c in COMMANDS if c.startswith(".venv/bin/qhead ")})
-SIMULATED = ("collect", "replay", "eval", "serve", "client", "doctor")
-"""Run for real, smaller, in test_cli_collect.py, test_cli_evaluation.py and test_cli_serving.py."""
+SIMULATED = ("collect", "replay", "eval", "serve", "client", "doctor", "study", "table", "compare")
+"""Run for real, smaller, in studies/ and in test_cli_*.py of collect, evaluation, serving and table."""
 
 
 @pytest.mark.parametrize("command", [c for c in QHEAD if not c.startswith(SIMULATED)])

@@ -41,7 +41,7 @@ def fit(dataset: LeRobotDataset, head: str, updates: int) -> tuple[QuantilePolic
     data = {key: value for key, value in data.items() if isinstance(value, Tensor)} | {
         "row": torch.arange(len(dataset))
     }
-    everything = policy._prefix(data)
+    everything = policy.prefix(data)
     policy._prefix = lambda batch: rows_of(everything, batch["row"])
     optimizer = config.get_optimizer_preset().build(policy.get_optim_params())
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, updates)

@@ -56,6 +56,11 @@ def quietly(*command: object, cwd: Path) -> str:
     return done.stdout
 
 
+def test_the_reports_templates_are_in_the_wheel(clean):
+    (folder,) = clean.glob("lib/python*/site-packages/lerobot_policy_quantile/report/templates")
+    assert {file.name for file in folder.iterdir()} >= {"study.html.j2", "study.md.j2", "style.css"}
+
+
 def test_lerobot_train_knows_the_type(clean, tmp_path):
     text = quietly(clean / "bin" / "lerobot-train", "--help", cwd=tmp_path)
     (choices,) = re.findall(r"^  --policy.type \{(.*)\}", text, flags=re.MULTILINE)

@@ -11,8 +11,10 @@ from rich.table import Table
 
 from lerobot_policy_quantile.cli_collect import collect, replay
 from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
+from lerobot_policy_quantile.cli_report import report
 from lerobot_policy_quantile.cli_serving import SERVE_HELP, client, serve
 from lerobot_policy_quantile.cli_studies import study_plan
+from lerobot_policy_quantile.cli_study import study
 from lerobot_policy_quantile.cli_table import compare, table
 
 app = typer.Typer(
@@ -103,6 +105,8 @@ app.command("study-plan")(study_plan)
 app.command("serve", help=SERVE_HELP)(serve)
 app.command()(client)
 app.command()(doctor)
+app.command()(report)
+app.add_typer(study, name="study")
 
 
 def _table(title: str, *columns: str) -> Table:

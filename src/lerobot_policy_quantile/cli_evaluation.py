@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lerobot_policy_quantile.evaluation.engine import MakeCrew
     from lerobot_policy_quantile.evaluation.facts import Facts
     from lerobot_policy_quantile.evaluation.plan import Plan
+    from lerobot_policy_quantile.evaluation.side_files import SideFiles
     from lerobot_policy_quantile.workshop import SceneWorkshop
 
 WITH_ERRORS = 3
@@ -76,6 +77,7 @@ def evaluate(
     camera_size: Annotated[int, typer.Option(min=1, help="Pixels of the square cameras.")] = 256,
     device: Annotated[str, typer.Option(help="Where policies compute: cpu, cuda, mps.")] = "cpu",
     side_files: Annotated[bool, typer.Option(help="Write actions, states, quantiles and a film strip.")] = True,
+    video: Annotated[bool, typer.Option(help="With side files: also a video of what the policy saw.")] = True,
     by_task: Annotated[bool, typer.Option(help="One line per task in the table.")] = False,
     suite: Annotated[
         str | None,
@@ -106,6 +108,7 @@ def evaluate(
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.journal import JournalError
     from lerobot_policy_quantile.evaluation.plan import parse_numbers
+    from lerobot_policy_quantile.evaluation.side_files import SideFiles
     from lerobot_policy_quantile.workshop import SceneWorkshop
 
     choice = None
@@ -132,7 +135,8 @@ def evaluate(
         raise typer.BadParameter(str(error)) from None
     workshop = SceneWorkshop(sources, camera_size, device, *(() if choice is None else (protocol, limit)))
     facts = None if choice is None else choice.facts(entries)
-    how = Running(out, limit, workers, timeout, side_files, by_task, budget, until, facts, make_crew)
+    side = SideFiles(out / "side", video) if side_files else None
+    how = Running(out, limit, workers, timeout, side, by_task, budget, until, facts, make_crew)
     try:
         code = _run(plan, workshop, how)
     except (JournalError, EngineError, ValueError) as error:
@@ -236,7 +240,7 @@ class Running:
     limit: int | None
     workers: int
     timeout: float
-    side_files: bool
+    side_files: "SideFiles | None"
     by_task: bool
     budget: str | None
     until: float | None
@@ -252,12 +256,11 @@ def _run(plan: "Plan", workshop: "SceneWorkshop", how: Running) -> int:
     from lerobot_policy_quantile.evaluation.journal import Journal
     from lerobot_policy_quantile.evaluation.progress import ProgressBar
     from lerobot_policy_quantile.evaluation.sheet import render, sheets_of
-    from lerobot_policy_quantile.evaluation.side_files import SideFiles
     from lerobot_policy_quantile.evaluation.table import GROUPS, success_table
     from lerobot_policy_quantile.evaluation.worker import Job
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
-    job = Job(workshop, how.limit, SideFiles(out / "side") if how.side_files else None, out / "workers.log")
+    job = Job(workshop, how.limit, how.side_files, out / "workers.log")
     with Journal(out / "journal.sqlite") as journal:
         keys = set(plan)
         before = [row for row in journal.rows() if row.key in keys]

@@ -16,6 +16,7 @@ from lerobot.configs import PreTrainedConfig
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.processor import PolicyAction, PolicyProcessorPipeline
 from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS, OBS_STATE
+from safetensors.torch import load_file
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix
@@ -41,6 +42,9 @@ from lerobot_policy_quantile.model_card import make_model_card
 from lerobot_policy_quantile.processor_quantile import require_cameras, require_finite_rows
 from lerobot_policy_quantile.statistics import use_exact_statistics
 from lerobot_policy_quantile.training_noise import keep_labels, keyed_generator
+
+COPULA_FILE = "copula.safetensors"
+"""Beside a checkpoint: `correlation`, what `core.decoders.fit_copula` found in its training data."""
 
 LOGGED_MASSES = (0.5, 0.8, 0.95)
 """Central intervals whose coverage is logged in training, by the share of actions they should hold."""
@@ -105,6 +109,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         # (run, forwards): the key of all training randomness. Drawn once, kept in the checkpoint.
         self.register_buffer("noise_key", torch.stack([torch.randint(2**31, ()), torch.tensor(0)]))
         self._decoder = parse_decoder(config.decoder)
+        self._correlation: Tensor | None = None
         self._next_seed = config.episode_seed
         self._last_log: dict[str, float] = {}
         self.reset()
@@ -123,7 +128,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
             keep = keep_labels(valid, self.config.drop_ratio, run=run, forward=count, frames=frames)
             self.noise_key[1] += 1
         generator = keyed_generator(run, count, *frames.tolist())
-        expert = _Recorder(self._expert(self._prefix(batch), generator=generator))
+        expert = _Recorder(self._expert(self.prefix(batch), generator=generator))
         with torch.autocast(target.device.type, enabled=False):
             loss = training_loss(
                 self.head, expert, target, keep, drop_ratio=0.0, generator=generator, reduction=reduction
@@ -221,7 +226,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         """The decoder of that text, for episodes that want another than the policy's own."""
         if not isinstance(self.head, QuantileHead):
             raise ValueError(f"decoder needs the quantile head; this policy's is {self.config.head}; got {text!r}")
-        return parse_decoder(text)
+        decoder = parse_decoder(text)
+        return decoder if self._correlation is None else decoder.with_copula(self._correlation)
 
     def _decode(
         self,
@@ -230,14 +236,28 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         decoders: Sequence[Decoder | None] | None = None,
     ) -> tuple[Float[Tensor, "b h d"], Prediction, Float[Tensor, "b h d"] | None]:
         episodes = self._episodes_of(batch) if episodes is None else episodes
-        expert = self._expert(self._prefix(batch), episodes=episodes)
+        return self.decide(self.prefix(batch), episodes, decoders)
+
+    @torch.no_grad()
+    def decide(
+        self, prefix: Prefix, episodes: Sequence[Episode], decoders: Sequence[Decoder | None] | None = None
+    ) -> tuple[Float[Tensor, "b h d"], Prediction, Float[Tensor, "b h d"] | None]:
+        """Expert passes, head and decoder on what was seen: the next chunk, its law and its ranks, normalised."""
+        expert = self._expert(prefix, episodes=episodes)
         with torch.autocast(self.noise_key.device.type, enabled=False):
             prediction = self.head.predict(expert, episodes)
         if prediction.quantiles is None:
             return prediction.actions, prediction, None
         chosen = [decoder or self._decoder for decoder in decoders or [None] * len(episodes)]
         decoded = decode_rows(prediction.quantiles, episodes, chosen)
+        for episode, chunk in zip(episodes, decoded.actions, strict=True):
+            episode.executed = chunk[: self.config.n_action_steps].cpu()
         return decoded.actions, prediction, decoded.ranks
+
+    def use_copula(self, correlation: Float[Tensor, "c c"]) -> None:
+        """Give decoders the ranks' correlation in the training data; only the decoder `copula` reads it."""
+        self._correlation = correlation
+        self._decoder = self._decoder.with_copula(correlation)
 
     def _episodes_of(self, batch: dict[str, Tensor]) -> list[Episode]:
         rows = len(batch[OBS_LANGUAGE_TOKENS])
@@ -253,7 +273,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
 
     # --- shared -------------------------------------------------------------------------------
 
-    def _prefix(self, batch: dict[str, Tensor]) -> Prefix:
+    def prefix(self, batch: dict[str, Tensor]) -> Prefix:
+        """What the VLM says about the observations of a processed batch; all that the expert reads of them."""
         cameras = list(self.config.image_features)
         require_cameras(cameras, batch)
         images = [batch[camera] for camera in cameras]
@@ -322,6 +343,9 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         require_same_meaning(saved, saved if config is None else config)
         kwargs |= {"strict": True, "load_backbone_weights": False}
         policy: Self = super().from_pretrained(pretrained_name_or_path, config=config or saved, **kwargs)
+        fitted = Path(pretrained_name_or_path) / COPULA_FILE
+        if fitted.is_file():
+            policy.use_copula(load_file(fitted)["correlation"])
         return policy
 
     def _save_pretrained(self, save_directory: Path, state_dict: dict[str, Tensor] | None = None) -> None:

@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from fractions import Fraction
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,6 +15,7 @@ from PIL import Image
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
 from lerobot_policy_quantile.evaluation.side_files import SideFiles, film_strip, write_atomically
+from lerobot_policy_quantile.evaluation.video import OPTIONS, encode_video
 from tests.support.fake_worlds import FakePolicy, FakeWorld
 
 KEY = EpisodeKey("fake", 0, 4, 0, "fake", "median")
@@ -28,7 +31,48 @@ def test_arrays_come_back_as_they_were(tmp_path):
     assert read["quantiles"].shape == (4, 8, 7, 3)
     assert read["query_steps"].tolist() == [0, 5, 10, 15]
     assert read["contacts"].sum() == 1
+    assert sorted(p.suffix for p in files.folder.iterdir()) == [".mp4", ".npz", ".png"]
+
+
+def test_the_video_runs_in_the_robots_time_and_shows_every_frame_in_order(tmp_path):
+    trace = run_episode(FakeWorld(), FakePolicy(), KEY).trace
+    trace.frames = [np.full((16, 32, 3), 30 * i, np.uint8) for i in range(len(trace.frames))]
+    files = SideFiles(tmp_path)
+    files.write(KEY, trace)
+    with av.open(str(files.path(KEY, ".mp4"))) as video:
+        (stream,) = video.streams
+        shown = [frame.to_ndarray(format="rgb24") for frame in video.decode(stream)]
+        assert stream.codec_context.name == "h264"
+        assert stream.average_rate == Fraction(20, 5)  # the robot moves at 20 Hz and asks every five steps
+        assert stream.duration * stream.time_base == Fraction(len(trace.query_steps) * 5, 20)
+    assert len(shown) == len(trace.query_steps)
+    assert [int(np.round(frame.mean() / 30)) for frame in shown] == [0, 1, 2, 3]
+
+
+def test_pictures_with_odd_sides_are_filmed_too():
+    film = encode_video([np.zeros((5, 7, 3), np.uint8)] * 3, Fraction(2))
+    with av.open(io.BytesIO(film)) as video:
+        assert [(frame.width, frame.height) for frame in video.decode(video=0)] == [(8, 6)] * 3
+
+
+@pytest.mark.parametrize(("frames", "rate"), [([], 2), ([np.zeros((4, 4, 3), np.uint8)], 0)])
+def test_a_video_of_nothing_or_at_no_rate_is_refused(frames, rate):
+    with pytest.raises(ValueError, match="must"):
+        encode_video(frames, Fraction(rate))
+
+
+def test_videos_can_be_left_out(tmp_path):
+    files = SideFiles(tmp_path, video=False)
+    files.write(KEY, run_episode(FakeWorld(), FakePolicy(), KEY).trace)
     assert sorted(p.suffix for p in files.folder.iterdir()) == [".npz", ".png"]
+
+
+def test_a_video_that_cannot_be_encoded_costs_neither_arrays_nor_strip(tmp_path, monkeypatch):
+    monkeypatch.setitem(OPTIONS, "preset", "no such preset")
+    trace = run_episode(FakeWorld(), FakePolicy(), KEY).trace
+    with pytest.raises(OSError, match="the video could not be encoded"):
+        SideFiles(tmp_path).write(KEY, trace)
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".npz", ".png"]
 
 
 def test_a_film_strip_shows_first_and_last_frame_and_at_most_twelve():

@@ -21,8 +21,12 @@ class Episode:
         if not 0 <= seed < 2**63:
             raise ValueError(f"seed must be an integer in [0, 2**63); got {seed}")
         self.seed = seed
-        self.latent: Float[Tensor, " d"] | None = None
-        """Gaussian latents of the last decoded chunk, one per coordinate; None before the first."""
+        self.latent: Float[Tensor, " *c"] | None = None
+        """Gaussian latents of the last decoded chunk, one per coordinate or more; None before the first."""
+        self.rank: float | None = None
+        """The rank that a decoder which keeps to a route follows; None before it has chosen one."""
+        self.executed: Float[Tensor, "h d"] | None = None
+        """Actions of the last chunk that were executed, in normalised units; the policy writes them down."""
         self._generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int) -> Tensor:

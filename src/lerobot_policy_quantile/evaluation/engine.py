@@ -23,7 +23,7 @@ from lerobot_policy_quantile.evaluation.worker import READY, Job, serve
 LOOK_SECONDS = 0.25
 """How often the parent looks at deadlines and at Ctrl-C when no worker reports."""
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 """How long a worker may take to be ready for its first episode."""
 
 STARTS_THAT_MAY_FAIL = 3

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -62,7 +63,7 @@ class _Run:
         self.limit = world.limit if limit is None else limit
         self.question: Observation | None = None
         self.memory: Any = None
-        self.trace = Trace()
+        self.trace = Trace(frame_rate=Fraction(world.control_hz, policy.n_action_steps))
         self.loop = self._loop()
         self._hashes: dict[str, str] = {}
         self._outcome: Outcome | None = None

@@ -179,11 +179,13 @@ class EmbeddedScene(RobosuiteScene):
     def reset(self, task: int, index: int, seed: int) -> None:
         """Begin the episode of a key. Frames of the start can be asked for."""
         require_index("index", index, self.state_count(task))
+        if self.begin_again((task, index, seed)):
+            return
         with seeded(seed):
             if self.world is None:
                 self.world = EmbeddedWorld(obstacle=self.obstacle, camera_size=self.camera_size)
             self.world.begin(start_of(index))
-        self.settle()
+        self.settle((task, index, seed))
 
     def success(self) -> bool:
         """Whether the can lies in the basket now."""

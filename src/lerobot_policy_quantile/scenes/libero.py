@@ -83,7 +83,7 @@ class LiberoScene(RobosuiteScene):
         self.task_count = len(self.tasks)
         self.limit = OBSTACLE_LIMIT if obstacle else LIMITS[self.suite]
         self.versions["assets"] = assets_hash(find_assets())
-        self.versions["stand-in visuals"] = str(stand_ins(find_assets()))
+        self.versions["stand-in visuals"] = str(len(stand_ins(find_assets())))
         self.task = -1
         self._states: dict[int, Float[Array, "index n"]] = {}
 
@@ -97,13 +97,15 @@ class LiberoScene(RobosuiteScene):
         require_index("index", index, len(states))
         if self.obstacle and (self.name, task) != _OBSTACLE_TASK:
             raise ValueError(f"obstacle is defined for libero_object, task 0; got {self.name}, task {task}")
+        if self.begin_again((task, index, seed)):
+            return
         with seeded(seed):
             if self.world is None or task != self.task:
                 self.close()
                 self._build(task)
             np.random.seed(seed)  # building draws as well; the episode must not depend on whether it happened
             self._restart(states[index])
-        self.settle()
+        self.settle((task, index, seed))
 
     def success(self) -> bool:
         """LIBERO's own flag."""

@@ -79,15 +79,6 @@ def find_data(part: str) -> Path:
 
 
 @cache
-def stand_ins(assets: Path) -> int:
-    """How many visual files the assets' manifest marks as replaced by stand-ins; 0 without a manifest."""
-    manifest = assets.parent / "MANIFEST.txt"
-    if not manifest.is_file():
-        return 0
-    return sum(line.startswith("STANDIN ") for line in manifest.read_text(encoding="utf-8").splitlines())
-
-
-@cache
 def import_libero() -> ModuleType:
     """Import `libero.libero` with its configuration prepared and its assets found."""
     assets = find_assets()
@@ -127,3 +118,13 @@ def assets_hash(assets: Path) -> str:
             digest.update(f"{path.relative_to(assets).as_posix()}\0".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]
+
+
+@cache
+def stand_ins(assets: Path) -> list[str]:
+    """Files that stand in for originals, as `MANIFEST.txt` beside the assets lists them; none without such a list."""
+    manifest = assets.parent / "MANIFEST.txt"
+    if not manifest.is_file():
+        return []
+    lines = manifest.read_text(encoding="utf-8").splitlines()
+    return [words[1] for line in lines if len(words := line.split()) > 1 and words[0] == "STANDIN"]

@@ -24,6 +24,7 @@ from robosuite.utils.observables import Observable, sensor
 from robosuite.utils.transform_utils import convert_quat, quat2axisangle
 
 from lerobot_policy_quantile.scenes.contract import Array, Frames, Scene, require_action
+from lerobot_policy_quantile.scenes.kept_start import KeptStart, Key
 
 MUJOCO_VERSION = "3.3.2"
 """Newer releases draw LIBERO darker and throw objects that start inside a table higher (docs/scenes.md)."""
@@ -161,6 +162,7 @@ class RobosuiteScene(Scene):
     """What the embedded scene and LIBERO have in common: everything but how an episode begins."""
 
     world: Any  # a robosuite environment with `Light`, None before the first reset and after close
+    kept: KeptStart | None = None  # the last start
 
     def __init__(self, name: str, *, obstacle: bool, camera_size: int) -> None:
         require_mujoco()
@@ -170,12 +172,20 @@ class RobosuiteScene(Scene):
         self.world = None
         _open_scenes.add(self)
 
-    def settle(self) -> None:
-        """Wait with an open gripper until things lie still; the last step is seen."""
+    def begin_again(self, key: Key) -> bool:
+        """Go back to the start of `key` if it is the last one that was begun; False if it must be built."""
+        if self.kept is None or not self.kept.fits(self.world, key):
+            return False
+        self.kept.restore()
+        return True
+
+    def settle(self, key: Key) -> None:
+        """Wait with an open gripper until things lie still; the last step is seen, and the start of `key` kept."""
         _close_at_exit()
         for step in range(SETTLING_STEPS):
             self.step(OPEN_GRIPPER, observe=step == SETTLING_STEPS - 1)
         self.world.touches = 0
+        self.kept = KeptStart.of(self.world, key)
 
     def step(self, action: Float[Array, "7"], *, observe: bool = False) -> None:
         """One control step (1/20 s). Cameras are rendered only with `observe`."""
@@ -205,6 +215,7 @@ class RobosuiteScene(Scene):
 
     def close(self) -> None:
         """Free the simulator and its renderer; twice is once."""
+        self.kept = None
         if self.world is not None:
             self.world.close()
             self.world = None

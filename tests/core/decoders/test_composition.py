@@ -10,6 +10,12 @@ from lerobot_policy_quantile.core.episode import Episode, episodes_from_seeds
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from tests.core.test_quantile_function import random_function
 
+
+def preset(name: str, chunk_size: int = 10) -> Decoder:
+    """A preset that can be used: the copula with independent ranks."""
+    return parse_decoder(name).with_copula(torch.eye(7 * chunk_size))
+
+
 STOCHASTIC = [name for name in PRESETS if name not in ("median", "densest")]
 
 
@@ -23,7 +29,7 @@ def test_median_is_the_median_bit_for_bit():
 @pytest.mark.parametrize("name", PRESETS)
 def test_actions_are_the_quantile_function_at_the_reported_ranks(name):
     q = random_function(3, 10, 7)
-    decoded = parse_decoder(name).decode(q, episodes_from_seeds([1, 2, 3]))
+    decoded = preset(name).decode(q, episodes_from_seeds([1, 2, 3]))
     assert decoded.actions.shape == decoded.ranks.shape == (3, 10, 7)
     expected = gaussian_surrogate(q, decoded.ranks) if name == "gaussian" else q(decoded.ranks)
     torch.testing.assert_close(decoded.actions, expected)
@@ -32,7 +38,7 @@ def test_actions_are_the_quantile_function_at_the_reported_ranks(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_gripper_stays_at_its_median_unless_the_preset_says_otherwise(name):
     q = random_function(4, 10, 7)
-    decoded = parse_decoder(name).decode(q, episodes_from_seeds(range(4)))
+    decoded = preset(name).decode(q, episodes_from_seeds(range(4)))
     at_median = torch.equal(decoded.actions[..., -1], q.quantiles[..., -1, 10])
     assert at_median == (name not in ("density_all", "densest"))
 
@@ -56,15 +62,15 @@ def test_independent_ranks_differ_between_coordinates():
 
 @pytest.mark.parametrize("name", STOCHASTIC)
 def test_ranks_are_held_over_a_chunk_or_drawn_per_step(name):
-    decoded = parse_decoder(name).decode(random_function(2, 10, 7), episodes_from_seeds([0, 1]))
+    decoded = preset(name).decode(random_function(2, 10, 7), episodes_from_seeds([0, 1]))
     held = bool((decoded.ranks == decoded.ranks[:, :1]).all())
-    assert held == (name != "per_step")
+    assert held == (name not in ("per_step", "copula"))
 
 
 @given(seed=st.integers(0, 2**63 - 1), noise=st.integers(0, 5), name=st.sampled_from(list(PRESETS)))
 def test_an_episodes_actions_depend_on_its_seed_alone(seed, noise, name):
     """Not on batch mates, on other decodes in between, or on the global random state."""
-    decoder = parse_decoder(name)
+    decoder = preset(name, chunk_size=4)
     chunks = [random_function(3, 4, 7, seed=i) for i in range(3)]
     batch = [Episode(seed), Episode(11), Episode(12)]
     together = [decoder.decode(q, batch).actions[0] for q in chunks]

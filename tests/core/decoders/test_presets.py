@@ -4,12 +4,15 @@ from hypothesis import strategies as st
 
 from lerobot_policy_quantile.core.decoders import (
     PRESETS,
+    CopulaLatents,
     Decoder,
     DensestInterval,
     DensityWeighted,
     Fixed,
     PerChunk,
     PerStep,
+    Tracked,
+    WhereChoice,
     Window,
     canonical_text,
     parse_decoder,
@@ -35,16 +38,27 @@ PAPER = {
 }
 
 
-@pytest.mark.parametrize("text", PAPER)
-def test_presets_are_the_papers_decoders(text):
-    assert parse_decoder(text) == PAPER[text]
+OURS = {
+    "choice": Decoder(WhereChoice(0.2, 2.0), PerChunk(1.0), coupling="shared"),
+    "tracking(w=0.3)": Decoder(Tracked(0.3, 2.0), PerChunk(1.0), coupling="shared"),
+    "copula(rho=0.5)": Decoder(Window(0.0), CopulaLatents(0.5)),
+}
 
 
-def test_every_preset_is_checked_against_the_paper_and_described():
-    assert {text.split("(")[0] for text in PAPER} == set(PRESETS)
+@pytest.mark.parametrize(("text", "expected"), [*PAPER.items(), *OURS.items()])
+def test_presets_are_the_papers_decoders_and_ours(text, expected):
+    assert parse_decoder(text) == expected
+
+
+def test_every_preset_is_checked_and_described():
+    assert {text.split("(")[0] for text in [*PAPER, *OURS]} == set(PRESETS)
     for preset in PRESETS.values():
         assert preset.summary.endswith(".")
-        assert preset.item.startswith("M")
+        assert preset.item.startswith("M") == (preset.name not in {text.split("(")[0] for text in OURS})
+
+
+def test_presets_without_noise_are_known():
+    assert {name for name, preset in PRESETS.items() if preset.deterministic} == {"median", "densest"}
 
 
 @pytest.mark.parametrize("name", PRESETS)

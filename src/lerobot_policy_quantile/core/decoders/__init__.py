@@ -1,6 +1,8 @@
 """Decoders: from predicted quantiles to actions, by composition."""
 
+from lerobot_policy_quantile.core.decoders.choice import Tracked, WhereChoice
 from lerobot_policy_quantile.core.decoders.composition import Decoded, Decoder, PerChunk, PerStep
+from lerobot_policy_quantile.core.decoders.copula import CopulaLatents, fit_copula
 from lerobot_policy_quantile.core.decoders.presets import PRESETS, Preset, canonical_text, parse_decoder
 from lerobot_policy_quantile.core.decoders.rank_laws import (
     DensestInterval,
@@ -12,6 +14,7 @@ from lerobot_policy_quantile.core.decoders.rank_laws import (
 
 __all__ = [
     "PRESETS",
+    "CopulaLatents",
     "Decoded",
     "Decoder",
     "DensestInterval",
@@ -21,7 +24,10 @@ __all__ = [
     "PerStep",
     "Preset",
     "RankLaw",
+    "Tracked",
+    "WhereChoice",
     "Window",
     "canonical_text",
+    "fit_copula",
     "parse_decoder",
 ]

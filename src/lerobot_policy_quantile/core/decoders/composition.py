@@ -6,7 +6,7 @@ A decoder is a value: it holds settings only. Latents and generators live in the
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.core._checks import require_between, require_choice
 from lerobot_policy_quantile.core._normal import phi_inverse
+from lerobot_policy_quantile.core.decoders.copula import CopulaLatents
 from lerobot_policy_quantile.core.decoders.rank_laws import RankLaw
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
@@ -73,7 +74,7 @@ class Decoder:
     """
 
     law: RankLaw
-    temporal: PerStep | PerChunk = PerChunk()
+    temporal: PerStep | PerChunk | CopulaLatents = PerChunk()
     coupling: Coupling = "independent"
     marginal: Marginal = "quantile"
     gripper: Gripper = "median"
@@ -89,8 +90,19 @@ class Decoder:
         parts = [self.law, self.coupling, self.temporal, self.marginal, f"gripper at {self.gripper}"]
         return " | ".join(map(str, parts))
 
+    @property
+    def needs_copula(self) -> bool:
+        """Whether it can only be used with a correlation fitted to training data."""
+        return isinstance(self.temporal, CopulaLatents)
+
+    def with_copula(self, correlation: Float[Tensor, "c c"]) -> "Decoder":
+        """The same decoder with this correlation, if it is one that needs it."""
+        if not isinstance(self.temporal, CopulaLatents):
+            return self
+        return replace(self, temporal=replace(self.temporal, correlation=correlation))
+
     def decode(self, quantiles: QuantileFunction, episodes: Sequence[Episode]) -> Decoded:
-        """Actions for the next chunk of every episode. Advances the episodes' latents, nothing else.
+        """Actions for the next chunk of every episode. Advances the episodes' latents and routes, nothing else.
 
         `quantiles` has shape (b, h, d) and is in normalised action units.
         """
@@ -106,7 +118,7 @@ class Decoder:
         latent = latent.to(quantiles.levels)
         if self.coupling == "shared":
             latent = latent[..., motion[:1] or [0]].expand_as(latent)
-        ranks = self.law.ranks(latent, quantiles, motion)
+        ranks = self.law.ranks(latent, quantiles, motion, episodes)
         if self.gripper == "median":
             ranks = ranks.index_fill(-1, torch.tensor(grippers, device=ranks.device, dtype=torch.long), 0.5)
         actions = quantiles(ranks) if self.marginal == "quantile" else gaussian_surrogate(quantiles, ranks)

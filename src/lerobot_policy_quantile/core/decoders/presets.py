@@ -1,4 +1,4 @@
-"""Named decoders: every decoder of the paper, as a setting of the one composition.
+"""Named decoders: every decoder of the paper, and ours, as settings of the one composition.
 
 `parse_decoder("shared(l=0.2, rho=0.9)")` gives a decoder; `PRESETS` lists the names.
 """
@@ -9,11 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lerobot_policy_quantile.core._checks import nearest
+from lerobot_policy_quantile.core.decoders.choice import Tracked, WhereChoice
 from lerobot_policy_quantile.core.decoders.composition import Decoder, PerChunk, PerStep
+from lerobot_policy_quantile.core.decoders.copula import CopulaLatents
 from lerobot_policy_quantile.core.decoders.rank_laws import DensestInterval, DensityWeighted, Fixed, Window
 
 WINDOW_TEMPERATURE = 0.35
 STUDY_RHO = 0.9
+OURS = "ours"
+CHOICE_WIDTH = 0.2
+"""A tenth of the normalised range [-1, 1]: wider than a trained model's doubt, narrower than two routes."""
 
 
 def median() -> Decoder:
@@ -66,6 +71,21 @@ def densest() -> Decoder:
     return Decoder(DensestInterval("all"), coupling="shared", gripper="rank")
 
 
+def choice(w: float = CHOICE_WIDTH, n: float = 2.0) -> Decoder:
+    """One latent per episode; its rank where the prediction is wider than w at some step, the median elsewhere."""
+    return Decoder(WhereChoice(w, n), PerChunk(1.0), coupling="shared")
+
+
+def tracking(w: float = CHOICE_WIDTH, n: float = 2.0) -> Decoder:
+    """As choice, but at each replan the rank that best goes on as the executed actions went."""
+    return Decoder(Tracked(w, n), PerChunk(1.0), coupling="shared")
+
+
+def copula(rho: float = STUDY_RHO) -> Decoder:
+    """Ranks drawn together over steps and coordinates, as a Gaussian copula fitted to training data has them."""
+    return Decoder(Window(0.0), CopulaLatents(rho))
+
+
 @dataclass(frozen=True)
 class Preset:
     """A named, parametrised decoder and what of the method it is."""
@@ -73,12 +93,17 @@ class Preset:
     name: str
     build: Callable[..., Decoder]
     item: str
-    """The item of the method's checklist it implements."""
+    """The item of the method's checklist it implements, or `ours` for one beyond the paper."""
 
     @property
     def defaults(self) -> dict[str, float]:
         """Parameters that text may set, with their defaults."""
         return {name: p.default for name, p in inspect.signature(self.build).parameters.items()}
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same observation always gives the same actions."""
+        return isinstance(self.build().law, Fixed | DensestInterval)
 
     @property
     def summary(self) -> str:
@@ -105,6 +130,9 @@ PRESETS: dict[str, Preset] = {
         (density, "M30"),
         (density_all, "M31"),
         (densest, "M31"),
+        (choice, OURS),
+        (tracking, OURS),
+        (copula, OURS),
     ]
 }
 

@@ -7,6 +7,7 @@ is evaluated at the rank are decided elsewhere (`composition.py`).
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, override
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.core._checks import require_between, require_choice
 from lerobot_policy_quantile.core._normal import phi
+from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 
 Scored = Literal["motion", "all"]
@@ -26,9 +28,16 @@ class RankLaw(ABC):
 
     @abstractmethod
     def ranks(
-        self, latent: Float[Tensor, "b t d"], quantiles: QuantileFunction, motion: list[int]
+        self,
+        latent: Float[Tensor, "b t d"],
+        quantiles: QuantileFunction,
+        motion: list[int],
+        episodes: Sequence[Episode] = (),
     ) -> Float[Tensor, "b t d"]:
-        """Ranks with the latents' shape. `motion` lists the coordinates that are not grippers."""
+        """Ranks with the latents' shape. `motion` lists the coordinates that are not grippers.
+
+        Only a law that remembers its route looks at the episodes, one per row.
+        """
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,11 @@ class Fixed(RankLaw):
 
     @override
     def ranks(
-        self, latent: Float[Tensor, "b t d"], quantiles: QuantileFunction, motion: list[int]
+        self,
+        latent: Float[Tensor, "b t d"],
+        quantiles: QuantileFunction,
+        motion: list[int],
+        episodes: Sequence[Episode] = (),
     ) -> Float[Tensor, "b t d"]:
         return torch.full_like(latent, self.rank)
 
@@ -65,7 +78,11 @@ class Window(RankLaw):
 
     @override
     def ranks(
-        self, latent: Float[Tensor, "b t d"], quantiles: QuantileFunction, motion: list[int]
+        self,
+        latent: Float[Tensor, "b t d"],
+        quantiles: QuantileFunction,
+        motion: list[int],
+        episodes: Sequence[Episode] = (),
     ) -> Float[Tensor, "b t d"]:
         return self.l + (1 - 2 * self.l) * phi(self.temperature * latent)
 
@@ -87,7 +104,11 @@ class DensityWeighted(RankLaw):
 
     @override
     def ranks(
-        self, latent: Float[Tensor, "b t d"], quantiles: QuantileFunction, motion: list[int]
+        self,
+        latent: Float[Tensor, "b t d"],
+        quantiles: QuantileFunction,
+        motion: list[int],
+        episodes: Sequence[Episode] = (),
     ) -> Float[Tensor, "b t d"]:
         score = density_score(quantiles, motion if self.scored == "motion" else None)
         edges, probability = interval_probabilities(score, quantiles.levels, self.exponent)
@@ -105,7 +126,11 @@ class DensestInterval(RankLaw):
 
     @override
     def ranks(
-        self, latent: Float[Tensor, "b t d"], quantiles: QuantileFunction, motion: list[int]
+        self,
+        latent: Float[Tensor, "b t d"],
+        quantiles: QuantileFunction,
+        motion: list[int],
+        episodes: Sequence[Episode] = (),
     ) -> Float[Tensor, "b t d"]:
         score = density_score(quantiles, motion if self.scored == "motion" else None)
         midpoints = (quantiles.levels[:-1] + quantiles.levels[1:]) / 2

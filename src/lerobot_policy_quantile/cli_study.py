@@ -1,0 +1,144 @@
+"""`qhead study`: the paper's experiments, from demonstrations to a table and a report."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from lerobot_policy_quantile.studies.two_demo.records import Study
+    from lerobot_policy_quantile.studies.two_demo.settings import Settings
+
+WITH_ERRORS, STOPPED = 3, 130
+SHIPPED = "shipped"
+
+study = typer.Typer(no_args_is_help=True, help="The paper's experiments.")
+
+TWO_DEMO_HELP = "\n\n".join(
+    [
+        "Two demonstrations from one start, over opposite detours: which heads and decoders keep both routes?",
+        "Stages: demonstrations by the scripted expert; frozen prefixes of every step; training of the quantile, L1, L2"
+        " and flow head from one initialisation on one batch sequence; 1,000 draws per head at the shared start and the"
+        " cost of a replan; the closed loop with every decoder; table and report. Every verification of the paper is a"
+        " check: one that fails stops the study and says its figure.",
+        "To resume, run the same command again: finished stages and episodes are not repeated. More seeds, episodes,"
+        " scenes or decoders may be added to a folder; anything else needs another one.",
+        "SETTINGS are fixed in a file before evaluation: demo (small, embedded), study (three seeds, 6,000 updates, 50"
+        " episodes, both scenes) or a TOML file of your own; options override single fields.",
+        "Examples:",
+        "qhead study two-demo --settings demo --out runs/demo",
+        "qhead study two-demo --scene libero --obstacle --seeds 1 --episodes 20 --updates 6000 --out runs/libero",
+        "Exit codes: 0 every episode has a result; 3 some ended in an error; 130 stopped by Ctrl-C; 1 a check failed or"
+        " the study could not go on; 2 wrong usage.",
+    ]
+)
+
+
+@study.callback()
+def _root() -> None:
+    """Without it, typer would hide the name of a lone command."""
+
+
+@study.command("two-demo", help=TWO_DEMO_HELP)
+def two_demo(
+    out: Annotated[Path, typer.Option(help="Folder of the study.")],
+    settings: Annotated[str, typer.Option(help="demo, study or a TOML file.")] = "demo",
+    scene: Annotated[
+        list[str] | None, typer.Option(help="embedded or libero (libero_object, task 0); repeat for both.")
+    ] = None,
+    obstacle: Annotated[
+        bool | None, typer.Option("--obstacle/--no-obstacle", help="Only this setting; both if left out.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Training seeds.")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Per stochastic decoder and training seed.")] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="Per head.")] = None,
+    decoder: Annotated[
+        list[str] | None, typer.Option(help="In place of the settings' decoders; repeatable. median is always run.")
+    ] = None,
+    first_episode: Annotated[int | None, typer.Option(min=0, help="Number of the first episode: its noise.")] = None,
+    base: Annotated[
+        str, typer.Option(help="Where training begins: shipped, a policy folder, or random (tries the machinery only).")
+    ] = SHIPPED,
+    workers: Annotated[int, typer.Option(min=1, help="Processes: heads in training, simulators.")] = min(
+        2, os.cpu_count() or 1
+    ),
+    report: Annotated[bool, typer.Option(help="Write OUT/report.html and OUT/report.md at the end.")] = True,
+) -> None:
+    """Run the two-demonstration study; `TWO_DEMO_HELP` is what the user reads."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from lerobot_policy_quantile.studies.two_demo.settings import changed, load_settings
+
+    try:
+        asked = changed(
+            load_settings(settings),
+            scenes=None if not scene else tuple(dict.fromkeys(scene)),
+            obstacle=None if obstacle is None else (obstacle,),
+            seeds=seeds,
+            episodes=episodes,
+            updates=updates,
+            first_episode=first_episode,
+            decoders=None if not decoder else tuple(dict.fromkeys([*decoder, "median"])),
+            obstacle_decoders=None if not decoder else (),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    raise typer.Exit(_run(out, asked, base, workers, report=report))
+
+
+def _run(out: Path, settings: "Settings", base: str, workers: int, *, report: bool) -> int:
+    from lerobot_policy_quantile.evaluation.engine import EngineError
+    from lerobot_policy_quantile.evaluation.journal import JournalError
+    from lerobot_policy_quantile.studies.two_demo.records import load_study
+    from lerobot_policy_quantile.studies.two_demo.run import Stopped, run_study
+    from lerobot_policy_quantile.studies.two_demo.stages import Narrator
+
+    notes = Console(stderr=True, soft_wrap=True)
+    try:
+        complete = run_study(out, settings, base_folder(base), workers=workers, narrator=Narrator(notes))
+    except (Stopped, KeyboardInterrupt):
+        notes.print("stopped; run the same command again to go on")
+        return STOPPED
+    except (ValueError, JournalError, EngineError) as error:
+        notes.print(f"qhead study two-demo: {error}", markup=False, highlight=False)
+        return 1
+    found = load_study(out)
+    written = _write_report(found) if report else None
+    _print(found)
+    if written is not None:
+        typer.echo(f"report: {written}")
+    return 0 if complete else WITH_ERRORS
+
+
+def base_folder(base: str) -> str:
+    """The folder behind `shipped`; anything else as it is."""
+    from lerobot_policy_quantile.studies.two_demo.start import RANDOM
+
+    if base == RANDOM:
+        return base
+    folder = Path(__file__).parent / "base" if base == SHIPPED else Path(base)
+    if not (folder / "config.json").is_file():
+        raise ValueError(
+            f"--base must be {SHIPPED}, a policy folder (with config.json) or {RANDOM}; looked for {folder}/config.json"
+        )
+    return str(folder)
+
+
+def _write_report(found: "Study") -> Path:
+    from lerobot_policy_quantile import __version__
+    from lerobot_policy_quantile.report.study_page import make_report
+
+    return make_report(found, version=__version__).write(found.out)
+
+
+def _print(found: "Study") -> None:
+    from lerobot_policy_quantile.studies.two_demo.table import arm_table, cost_lines
+
+    console = Console()
+    for arm in found.arms:
+        console.print(arm_table(arm))
+    for line in cost_lines(found):
+        typer.echo(line)
+    passed = [check.passed for arm in found.arms for check in arm.checks]
+    typer.echo(f"{sum(passed)} of {len(passed)} checks passed")

@@ -1,0 +1,106 @@
+"""The closed loop of an arm through the evaluation engine: every trained policy with every decoder (M36)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+
+from lerobot_policy_quantile.evaluation.contract import Policy, World
+from lerobot_policy_quantile.evaluation.engine import Summary, run_plan
+from lerobot_policy_quantile.evaluation.journal import Journal, Row, read_rows
+from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
+from lerobot_policy_quantile.evaluation.progress import ProgressBar
+from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.evaluation.worker import Job
+from lerobot_policy_quantile.scenes.contract import Scene
+from lerobot_policy_quantile.studies.two_demo import records
+from lerobot_policy_quantile.studies.two_demo.checks import identical_repeats
+from lerobot_policy_quantile.studies.two_demo.demos import ENVIRONMENT_SEED, KEY, arm_scene
+from lerobot_policy_quantile.studies.two_demo.settings import Settings
+
+TIMEOUT = 900.0
+
+
+class SameStart:
+    """A scene whose episodes all begin in the demonstrations' start; a key's seed numbers the episode's noise only."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self.versions: Mapping[str, str] = {**scene.versions, "environment_seed": str(ENVIRONMENT_SEED)}
+
+    def reset(self, task: int, index: int, seed: int) -> None:
+        """Begin at the shared start."""
+        self._scene.reset(task, index, ENVIRONMENT_SEED)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scene, name)
+
+
+@dataclass(frozen=True)
+class StudyWorkshop:
+    """Worlds and trained policies by name; sent to worker processes."""
+
+    arm: Path
+    camera_size: int
+
+    def world(self, scene: str) -> World:
+        """The arm's scene, always at the shared start."""
+        return cast(World, SameStart(arm_scene(scene, self.camera_size)))
+
+    def policy(self, policy: str, decoder: str) -> Policy:
+        """A trained head with a decoder."""
+        import torch
+
+        import lerobot_policy_quantile
+
+        torch.set_num_threads(1)
+        _ = lerobot_policy_quantile.QuantileConfig  # registers the policy type
+        head, _, seed = policy.rpartition("-")
+        folder = records.seed_folder(self.arm, int(seed)) / records.POLICIES / head
+        return load_lerobot_policy(folder, decoder=decoder)
+
+
+def arm_plan(arm: str, settings: Settings) -> Plan:
+    """Every (head, decoder, training seed, episode) of an arm; what is compared sees the same noise."""
+    task, index, _ = KEY
+    return Plan(
+        tuple(
+            EpisodeKey(arm, task, index, episode, records.policy_name(head, training_seed), decoder)
+            for training_seed in range(settings.seeds)
+            for head, decoder in settings.arm_decoders(arm)
+            for episode in settings.arm_episodes(head, decoder)
+        )
+    )
+
+
+def run_arm(folder: Path, settings: Settings, *, workers: int, console: Console) -> Summary:
+    """Run the episodes that the arm's journal does not have yet."""
+    plan = arm_plan(folder.name, settings)
+    job = Job(
+        StudyWorkshop(folder, settings.camera_size),
+        settings.arm_limit(folder.name),
+        SideFiles(folder / records.SIDE),
+        folder / "workers.log",
+    )
+    keys = set(plan)
+    with (
+        Journal(folder / records.JOURNAL) as journal,
+        ProgressBar(console, [row for row in journal.rows() if row.key in keys]) as bar,
+    ):
+        return run_plan(plan, journal, job, workers=workers, timeout=TIMEOUT, watcher=bar)
+
+
+def repeat_checks(folder: Path, settings: Settings) -> list[records.Check]:
+    """Whether repeated median episodes are the same, for every training seed."""
+    rows = read_rows(folder / records.JOURNAL)
+    return [
+        identical_repeats(name, _median_rows(rows, name))
+        for name in (records.policy_name("quantile", seed) for seed in range(settings.seeds))
+    ]
+
+
+def _median_rows(rows: list[Row], policy: str) -> list[Row]:
+    return [row for row in rows if row.key.policy == policy and row.key.decoder == "median"]

@@ -1,0 +1,119 @@
+"""The two demonstrations of an arm: collected by the scripted expert, verified, kept as arrays (M33, M34)."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.evaluation.side_files import write_atomically
+from lerobot_policy_quantile.scenes.contract import Scene, make_scene
+from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS, Demonstration, demonstrate
+from lerobot_policy_quantile.scenes.expert import Route
+from lerobot_policy_quantile.scenes.obstacle import DISTANCE, SIZE
+from lerobot_policy_quantile.studies.two_demo import records
+from lerobot_policy_quantile.studies.two_demo.checks import as_promised, identical_starts
+from lerobot_policy_quantile.studies.two_demo.settings import OBSTACLE, Settings
+from lerobot_policy_quantile.studies.two_demo.stages import Stamp, digest, write_json
+
+ENVIRONMENT_SEED = 20260922
+KEY = (0, 0, ENVIRONMENT_SEED)
+"""Task, initial state and seed of every demonstration and every closed-loop episode."""
+ROUTES = ("left", "right")
+
+
+def arm_scene(arm: str, camera_size: int) -> Scene:
+    """The scene of an arm."""
+    return make_scene(arm.removesuffix(OBSTACLE), obstacle=arm.endswith(OBSTACLE), camera_size=camera_size)
+
+
+def stamp_of(folder: Path, settings: Settings) -> Stamp:
+    """What an arm's demonstrations depend on."""
+    return Stamp(folder, "demonstrations", {"camera_size": settings.camera_size, "key": list(KEY)})
+
+
+def collect(folder: Path, settings: Settings) -> list[records.Check]:
+    """Demonstrate both detours, and the straight control where the obstacle stands; write arm.json and arrays.
+
+    Nothing is written unless every check holds; the checks are returned either way.
+    """
+    arm = folder.name
+    scene = arm_scene(arm, settings.camera_size)
+    try:
+        demonstrations = [demonstrate(scene, KEY, _route(scene, side)) for side in ROUTES]
+        straight = demonstrate(scene, KEY, _route(scene, "straight"), pictures=False) if scene.obstacle else None
+        scene.reset(*KEY)
+        facts = _facts(scene, settings.arm_limit(arm), demonstrations, straight)
+    finally:
+        scene.close()
+    checks = [identical_starts(demonstrations), *as_promised(demonstrations, straight)]
+    folder.mkdir(parents=True, exist_ok=True)
+    if all(check.passed for check in checks):
+        _write_arrays(folder / records.DEMONSTRATIONS, demonstrations, straight)
+        write_json(folder / records.ARM, facts)
+    return checks
+
+
+def _route(scene: Scene, side: str) -> Route:
+    return Route(side).around_obstacle() if scene.obstacle else Route(side)
+
+
+def _facts(
+    scene: Scene, limit: int, demonstrations: list[Demonstration], control: Demonstration | None
+) -> dict[str, Any]:
+    layout, start = scene.layout(), scene.state()[:3]
+    ahead = (layout.object - start)[:2]
+    plane = np.array([*(start[:2] + DISTANCE * ahead / np.linalg.norm(ahead)), layout.ground + SIZE[2] / 2])
+    return {
+        "scene": scene.name,
+        "obstacle": scene.obstacle,
+        "instruction": scene.instruction,
+        "limit": limit,
+        "versions": scene.versions,
+        "levels": quantile_levels().tolist(),
+        "places": {
+            "start": start.tolist(),
+            "object": layout.object.tolist(),
+            "goal": layout.goal.tolist(),
+            "plane": (plane if layout.obstacle is None else layout.obstacle).tolist(),
+            "obstacle_size": SIZE.tolist() if scene.obstacle else None,
+        },
+        "demonstrations": [
+            {"route": d.route.side, "success": bool(d.success), "contacts": int(d.contacts)} for d in demonstrations
+        ],
+        "control": None if control is None else {"success": bool(control.success), "contacts": int(control.contacts)},
+    }
+
+
+def _write_arrays(path: Path, demonstrations: list[Demonstration], control: Demonstration | None) -> None:
+    arrays: dict[str, Any] = {}
+    for record in demonstrations:
+        side = record.route.side
+        arrays[f"{side}.states"] = np.asarray(record.states, dtype=np.float32)
+        arrays[f"{side}.actions"] = np.asarray(record.actions, dtype=np.float32)
+        for camera in CAMERA_KEYS:
+            arrays[f"{side}.{camera}"] = np.stack([frames[camera] for frames in record.frames])
+    if control is not None:
+        arrays["control.path"] = np.array([state[:3] for state in control.states], dtype=np.float32)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write_atomically(path, buffer.getvalue())
+
+
+def load_demonstrations(folder: Path) -> tuple[str, tuple[records.Demonstration, ...]]:
+    """Instruction and demonstrations of an arm."""
+    facts = json.loads((folder / records.ARM).read_text())
+    return facts["instruction"], records.load_demonstrations(folder, facts)[0]
+
+
+def data_hash(demonstrations: tuple[records.Demonstration, ...]) -> str:
+    """Hash of every number and pixel that is trained on."""
+    return digest(
+        *(
+            np.ascontiguousarray(array).tobytes()
+            for d in demonstrations
+            for array in (d.states, d.actions, *(d.frames[camera] for camera in sorted(d.frames)))
+        )
+    )

@@ -1,0 +1,144 @@
+"""A study from demonstrations to the closed loop, stage by stage; running it again goes on where it stopped."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lerobot_policy_quantile.evaluation.journal import read_rows
+from lerobot_policy_quantile.studies.two_demo import checks, closed_loop, demos, first_draws, records, training
+from lerobot_policy_quantile.studies.two_demo.crew import Crew
+from lerobot_policy_quantile.studies.two_demo.settings import Settings, fix_settings
+from lerobot_policy_quantile.studies.two_demo.stages import Narrator, write_json
+from lerobot_policy_quantile.studies.two_demo.start import base_fingerprint
+
+
+class Stopped(RuntimeError):  # noqa: N818
+    """Ctrl-C ended the closed loop early; the same command goes on."""
+
+
+def run_study(out: Path, settings: Settings, base: str, *, workers: int, narrator: Narrator) -> bool:
+    """Run what is missing. True if every episode has a result, False if some ended in an error."""
+    fix_settings(out, settings, base_fingerprint(base))
+    folders = [out / arm for arm in settings.arms]
+    with Crew(workers) as crew:
+        _collect(crew, folders, settings, narrator)
+        _cache(crew, folders, settings, base, narrator)
+        _train(crew, folders, settings, base, narrator)
+    for folder in folders:
+        for seed in range(settings.seeds):
+            _draw(folder, seed, settings, base, narrator)
+    whole = [_roll(folder, settings, workers, narrator) for folder in folders]
+    return all(whole)
+
+
+def _collect(crew: Crew, folders: list[Path], settings: Settings, narrator: Narrator) -> None:
+    missing = [folder for folder in folders if not demos.stamp_of(folder, settings).done()]
+    if not missing:
+        narrator.say("demonstrations: done before")
+        return
+    with narrator.stage(f"demonstrations, left and right, in {_names(missing)}"):
+        for number, found in crew.each(demos.collect, [(folder, settings) for folder in missing]):
+            narrator.say(f"  {missing[number].name}: {'; '.join(check.figure for check in found)}")
+            checks.record_checks(missing[number], found)
+            demos.stamp_of(missing[number], settings).write()
+
+
+def _cache(crew: Crew, folders: list[Path], settings: Settings, base: str, narrator: Narrator) -> None:
+    with narrator.stage("frozen prefixes, one VLM pass per demonstration step"):
+        for number, built in crew.each(training.prepare_cache, [(folder, settings, base) for folder in folders]):
+            narrator.say(f"  {folders[number].name}: {'built' if built else 'the cache fits weights and data'}")
+
+
+def _train(crew: Crew, folders: list[Path], settings: Settings, base: str, narrator: Narrator) -> None:
+    jobs = [
+        job
+        for seed in range(settings.seeds)
+        for folder in folders
+        for head in records.HEADS
+        if not (job := training.Job(folder, settings, base, head, seed)).stamp.done()
+    ]
+    if jobs:
+        _train_jobs(crew, jobs, settings, narrator)
+    else:
+        narrator.say("training: done before")
+    for folder in folders:
+        for seed in range(settings.seeds):
+            _check_common(folder, seed)
+
+
+def _train_jobs(crew: Crew, jobs: list[training.Job], settings: Settings, narrator: Narrator) -> None:
+    done = [0] * len(jobs)
+    with narrator.stage(f"training {len(jobs)} heads, {settings.updates} updates each"), _bar(narrator) as bar:
+        total = bar.add_task("updates", total=len(jobs) * settings.updates, text="")
+
+        def told(number: int, updates: int, loss: float) -> None:
+            done[number] = updates
+            bar.update(total, completed=sum(done), text=f"{jobs[number].name} loss {loss:.4f}")
+
+        for number, trained in crew.each(training.train, [(job,) for job in jobs], told):
+            done[number] = settings.updates
+            _keep(trained, narrator)
+
+
+def _keep(trained: training.Trained, narrator: Narrator) -> None:
+    """Write down a trained head: checks first, then its curve, then the stamp that says it is whole."""
+    job = trained.job
+    narrator.say(
+        f"  {job.name}: loss {trained.curve['losses'][-1]:.4f}, {trained.curve['seconds']:.0f} s;"
+        f" {trained.checks[0].figure}"
+    )
+    checks.record_checks(job.folder, trained.checks)
+    path = records.seed_folder(job.folder, job.training_seed) / records.CURVES
+    curves = json.loads(path.read_text()) if path.is_file() else {}
+    hashes = {"initialisation": trained.initialisation, "batches": trained.batches}
+    write_json(path, curves | {job.head: trained.curve | hashes})
+    job.stamp.write()
+
+
+def _check_common(folder: Path, seed: int) -> None:
+    """All heads of a training run began with the same weights and saw the same batches."""
+    curves = json.loads((records.seed_folder(folder, seed) / records.CURVES).read_text())
+    common = {"initialisation": "initialisation", "batches": "batch sequence"}
+    checks.record_checks(
+        folder,
+        [
+            checks.same_everywhere(f"{words} (seed {seed})", {head: curve[field] for head, curve in curves.items()})
+            for field, words in common.items()
+        ],
+    )
+
+
+def _draw(folder: Path, seed: int, settings: Settings, base: str, narrator: Narrator) -> None:
+    place = records.seed_folder(folder, seed)
+    if first_draws.stamp_of(place, settings, base).done():
+        narrator.say(f"draws of {folder.name}, seed {seed}: done before")
+        return
+    with narrator.stage(f"{settings.draws} draws per head at the start, and the cost of a replan, in {folder.name}"):
+        first_draws.draw_and_time(folder, seed, settings, base)
+
+
+def _roll(folder: Path, settings: Settings, workers: int, narrator: Narrator) -> bool:
+    plan = closed_loop.arm_plan(folder.name, settings)
+    with narrator.stage(f"closed loop in {folder.name}, {len(plan)} episodes"):
+        summary = closed_loop.run_arm(folder, settings, workers=workers, console=narrator.console)
+    if summary.stopped:
+        raise Stopped("stopped; run the same command again to go on")
+    errors = [row for row in read_rows(folder / records.JOURNAL) if row.status == "error"]
+    for row in errors[:3]:
+        narrator.say(f"error in {row.key.text}:\n{row.traceback}")
+    checks.record_checks(folder, closed_loop.repeat_checks(folder, settings))
+    return not errors
+
+
+@contextmanager
+def _bar(narrator: Narrator) -> Iterator[Progress]:
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("updates,"), TimeRemainingColumn(), TextColumn("left"))
+    with Progress(*columns, TextColumn("{task.fields[text]}"), console=narrator.console) as bar:
+        yield bar
+
+
+def _names(folders: list[Path]) -> str:
+    return " and ".join(folder.name for folder in folders)

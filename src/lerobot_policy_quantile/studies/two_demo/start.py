@@ -1,0 +1,145 @@
+"""Where training begins: the base's VLM and expert, fresh prompts and a fresh head, the same for every head (M35)."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
+from lerobot.policies.factory import make_pre_post_processors
+from safetensors import safe_open
+
+import lerobot_policy_quantile
+from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
+from lerobot_policy_quantile.scenes.contract import ACTION_DIM, STATE_DIM
+from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
+from lerobot_policy_quantile.statistics import normalisation_range
+from lerobot_policy_quantile.studies.two_demo.records import Demonstration
+from lerobot_policy_quantile.studies.two_demo.settings import Settings
+from lerobot_policy_quantile.studies.two_demo.stages import digest
+
+RANDOM = "random"
+"""In place of a base: the tiny variant with random weights, to try the machinery; it grasps nothing."""
+
+CHUNK_SIZE = 10
+LEAST_RANGE = {"observation.state": 0.05, "action": 0.2}
+"""Of a normalised dimension without a base's statistics: a rotation command of 0.01 must stay small."""
+
+_FRESH = ("backbone.prompts", "backbone.query_projection.")
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A policy before its first update, and its processors."""
+
+    policy: QuantilePolicy
+    before: Any
+    after: Any
+
+
+def base_fingerprint(base: str) -> str:
+    """Hash of the base's weights, settings and processors; the word itself for random weights."""
+    if base == RANDOM:
+        return RANDOM
+    files = sorted(path for path in Path(base).iterdir() if path.suffix in (".json", ".safetensors"))
+    return digest(*(part for path in files for part in (path.name, path.read_bytes())))
+
+
+def fresh_policy(
+    base: str, head: str, training_seed: int, settings: Settings, demonstrations: tuple[Demonstration, ...]
+) -> Fresh:
+    """The policy from which a head's training begins. Given the seed, all heads share everything they have in common.
+
+    The backbone is built before the head and the head's projection before its gaps, so one seed draws the same
+    prompts and the same projection for every head; the base then overwrites VLM and expert.
+    """
+    _ = lerobot_policy_quantile.QuantileConfig  # registers the policy type
+    config = _config(base, head, settings)
+    policy = _seeded_policy(config, training_seed)
+    if base == RANDOM:
+        stand_in = _seeded_policy(config, 0).backbone.paligemma_with_expert.paligemma
+        policy.backbone.paligemma_with_expert.paligemma.load_state_dict(stand_in.state_dict())
+        before, after = make_quantile_pre_post_processors(config, _statistics(demonstrations))
+    else:
+        _load_backbone(policy, Path(base))
+        before, after = make_pre_post_processors(config, pretrained_path=base)
+    return Fresh(policy, before, after)
+
+
+def _seeded_policy(config: QuantileConfig, seed: int) -> QuantilePolicy:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return QuantilePolicy(config)
+
+
+def _config(base: str, head: str, settings: Settings) -> QuantileConfig:
+    ours: dict[str, Any] = {
+        "head": head,
+        "decoder": "median",
+        "drop_ratio": 0.0,  # padding masks only
+        "n_action_steps": CHUNK_SIZE,
+        "optimizer_lr": settings.learning_rate,
+        "optimizer_prompt_lr": settings.prompt_learning_rate,
+        "scheduler_warmup_steps": settings.warmup,
+        "device": "cpu",
+    }
+    if base != RANDOM:
+        config: QuantileConfig = replace(PreTrainedConfig.from_pretrained(base), **ours)
+        return config
+    camera = PolicyFeature(FeatureType.VISUAL, (3, settings.camera_size, settings.camera_size))
+    return QuantileConfig(
+        backbone="tiny",
+        push_to_hub=False,
+        input_features={
+            "observation.state": PolicyFeature(FeatureType.STATE, (STATE_DIM,)),
+            **dict.fromkeys(CAMERA_KEYS.values(), camera),
+        },
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
+        **ours,
+    )
+
+
+def _load_backbone(policy: QuantilePolicy, base: Path) -> None:
+    """VLM and expert from the base, every tensor of them; prompts and head stay fresh."""
+    state = {name: tensor for name, tensor in policy.state_dict().items() if name.startswith("backbone.")}
+    wanted = {name for name in state if not name.startswith(_FRESH)}
+    found: set[str] = set()
+    with torch.no_grad():
+        for path in sorted(base.glob("model*.safetensors")):
+            with safe_open(path, "pt") as file:
+                for name in wanted & set(file.keys()):
+                    tensor = file.get_tensor(name)
+                    if tensor.shape != state[name].shape:
+                        raise ValueError(
+                            f"base {base}: {name} must have shape {tuple(state[name].shape)}; got {tuple(tensor.shape)}"
+                        )
+                    state[name].copy_(tensor)
+                    found.add(name)
+    if missing := sorted(wanted - found):
+        raise ValueError(f"base {base} must hold every weight of the backbone; {len(missing)} missing: {missing[:3]}")
+
+
+def _statistics(demonstrations: tuple[Demonstration, ...]) -> dict[str, dict[str, Any]]:
+    found = {}
+    for key, field in (("observation.state", "states"), ("action", "actions")):
+        values = np.concatenate([getattr(d, field) for d in demonstrations])
+        ends = normalisation_range(values)
+        middle, half = (ends["q01"] + ends["q99"]) / 2, (ends["q99"] - ends["q01"]) / 2
+        half = np.maximum(half, LEAST_RANGE[key] / 2)
+        found[key] = {"q01": torch.from_numpy(middle - half), "q99": torch.from_numpy(middle + half)}
+    return found
+
+
+def frozen_hash(policy: QuantilePolicy) -> str:
+    """Hash of every weight that training must leave alone."""
+    return digest(*(p.detach().numpy().tobytes() for p in policy.backbone.vlm_parameters()))
+
+
+def shared_hash(policy: QuantilePolicy) -> str:
+    """Hash of what all heads start from: expert, prompts, output projection."""
+    backbone = policy.backbone
+    parts = [*backbone.expert_parameters(), *backbone.prompt_parameters(), *policy.head.projection.parameters()]
+    return digest(*(p.detach().numpy().tobytes() for p in parts))

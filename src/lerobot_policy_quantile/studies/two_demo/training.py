@@ -1,0 +1,264 @@
+"""Training one head on the two demonstrations, through the cached prefixes (M35).
+
+Axes: u update, b batch, h chunk step, d action dim, k level.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lerobot_policy_quantile.core.decoders import fit_copula
+from lerobot_policy_quantile.core.heads import Expert, QuantileHead, training_loss
+from lerobot_policy_quantile.core.quantile_function import QuantileFunction
+from lerobot_policy_quantile.evaluation.contract import Observation
+from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
+from lerobot_policy_quantile.modeling_quantile import COPULA_FILE, QuantilePolicy
+from lerobot_policy_quantile.studies.two_demo import checks, records
+from lerobot_policy_quantile.studies.two_demo.cache import (
+    FILE,
+    PrefixCache,
+    build_cache,
+    in_parts,
+    load_cache,
+    processed,
+    save_cache,
+)
+from lerobot_policy_quantile.studies.two_demo.demos import data_hash, load_demonstrations
+from lerobot_policy_quantile.studies.two_demo.records import Check, Demonstration
+from lerobot_policy_quantile.studies.two_demo.settings import Settings
+from lerobot_policy_quantile.studies.two_demo.stages import Stamp, digest
+from lerobot_policy_quantile.studies.two_demo.start import (
+    Fresh,
+    base_fingerprint,
+    fresh_policy,
+    frozen_hash,
+    shared_hash,
+)
+from lerobot_policy_quantile.training_noise import keyed_generator
+
+START_COPIES, UNIFORM = 2, 6
+"""Per demonstration and batch: copies of the shared start, and uniformly drawn steps."""
+LOG_EVERY = 25
+_BATCHES, _NOISE = 1, 2
+
+Report = Callable[[int, float], None]
+"""Told the number of updates done and the last mean loss."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One head's training: what a worker process is told."""
+
+    folder: Path  # of the arm
+    settings: Settings
+    base: str
+    head: str
+    training_seed: int
+
+    @property
+    def name(self) -> str:
+        """For a line of progress."""
+        return f"{self.folder.name} {records.policy_name(self.head, self.training_seed)}"
+
+    @property
+    def policy(self) -> Path:
+        """Where the trained policy goes."""
+        return records.seed_folder(self.folder, self.training_seed) / records.POLICIES / self.head
+
+    @property
+    def stamp(self) -> Stamp:
+        """What the result depends on."""
+        names = ("updates", "learning_rate", "prompt_learning_rate", "warmup", "camera_size")
+        inputs = {name: getattr(self.settings, name) for name in names}
+        return Stamp(self.policy.parent, self.head, inputs | {"base": base_fingerprint(self.base)})
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of it."""
+
+    job: Job
+    checks: list[Check]
+    curve: dict[str, Any]
+    initialisation: str
+    batches: str
+
+
+def batch_sequence(demonstrations: tuple[Demonstration, ...], training_seed: int, updates: int) -> Int[Tensor, "u b"]:
+    """Sample numbers of every batch: per demonstration two copies of the start and six uniform steps. A pure
+    function of the training seed: all heads see the same sequence.
+    """
+    generator = keyed_generator(training_seed, _BATCHES)
+    parts, first = [], 0
+    for demonstration in demonstrations:
+        steps = len(demonstration.actions)
+        parts.append(torch.full((updates, START_COPIES), first))
+        parts.append(first + torch.randint(steps, (updates, UNIFORM), generator=generator))
+        first += steps
+    return torch.cat(parts, dim=1)
+
+
+def made_from(fresh: Fresh, base: str, demonstrations: tuple[Demonstration, ...]) -> dict[str, str]:
+    """What a prefix cache depends on."""
+    return {
+        "frozen": frozen_hash(fresh.policy),
+        "data": data_hash(demonstrations),
+        "base": base_fingerprint(base),
+        "torch": torch.__version__,
+    }
+
+
+def prepare_cache(folder: Path, settings: Settings, base: str) -> bool:
+    """Build an arm's prefix cache unless the right one is there; True if it was built. A stale one is refused."""
+    instruction, demonstrations = load_demonstrations(folder)
+    fresh = fresh_policy(base, "quantile", 0, settings, demonstrations)
+    source = made_from(fresh, base, demonstrations)
+    if (folder / FILE).is_file():
+        load_cache(folder / FILE, source)
+        return False
+    save_cache(build_cache(fresh, instruction, demonstrations), folder / FILE, source)
+    return True
+
+
+def train(job: Job, report: Report = lambda *_: None) -> Trained:
+    """Train a head, verify what must hold, save the policy. The policy's folder appears only when all checks passed."""
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    instruction, demonstrations = load_demonstrations(job.folder)
+    fresh = fresh_policy(job.base, job.head, job.training_seed, job.settings, demonstrations)
+    name = records.policy_name(job.head, job.training_seed)
+    source = made_from(fresh, job.base, demonstrations)
+    cache = load_cache(job.folder / FILE, source)
+    batches = batch_sequence(demonstrations, job.training_seed, job.settings.updates)
+    start = shared_hash(fresh.policy)
+    full = processed(fresh, instruction, demonstrations, batches[0])
+    found = [checks.cached_is_full(name, *compare_with_full(fresh.policy, cache, batches[0], full))]
+    curve = optimise(fresh.policy, cache, batches, job, report)
+    found.append(checks.frozen_unchanged(name, source["frozen"], frozen_hash(fresh.policy)))
+    folder = _save(job, fresh, cache)
+    found.append(checks.batch_is_single(name, load_lerobot_policy(folder), _moments(instruction, demonstrations)))
+    if all(check.passed for check in found):
+        if job.policy.exists():
+            shutil.rmtree(job.policy)
+        folder.replace(job.policy)
+    curve["seconds"] = time.perf_counter() - began
+    return Trained(job, found, curve, start, digest(batches.numpy().tobytes()))
+
+
+def optimise(
+    policy: QuantilePolicy, cache: PrefixCache, batches: Int[Tensor, "u b"], job: Job, report: Report
+) -> dict[str, Any]:
+    """AdamW with warm-up and cosine decay over the batch sequence; the mean loss every few updates."""
+    policy.train()
+    config = policy.config
+    optimiser = torch.optim.AdamW(
+        policy.get_optim_params(), betas=config.optimizer_betas, eps=config.optimizer_eps, fused=True
+    )
+    schedule = config.get_scheduler_preset().build(optimiser, len(batches))
+    trained = [p for group in optimiser.param_groups for p in group["params"]]
+    updates: list[int] = []
+    losses: list[float] = []
+    total = 0.0
+    for number, index in enumerate(batches, start=1):
+        loss = batch_loss(policy, cache, index, keyed_generator(job.training_seed, _NOISE, number))
+        optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(trained, config.optimizer_grad_clip_norm)
+        optimiser.step()
+        schedule.step()
+        total += loss.item()
+        if number % LOG_EVERY == 0 or number == len(batches):
+            since = number - (updates[-1] if updates else 0)
+            updates.append(number)
+            losses.append(total / since)
+            report(number, losses[-1])
+            total = 0.0
+    policy.eval()
+    return {"updates": updates, "losses": losses}
+
+
+def batch_loss(
+    policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor, " b"], generator: torch.Generator
+) -> Float[Tensor, ""]:
+    """A head's loss on cached samples: all valid coordinates count, nothing is dropped."""
+    expert = policy.backbone.expert(cache.rows(index), generator=generator)
+    return training_loss(
+        policy.head, expert, cache.target[index], cache.valid[index], drop_ratio=0.0, generator=generator
+    )
+
+
+class _Recorder:
+    """An expert that remembers its last features."""
+
+    def __init__(self, expert: Expert) -> None:
+        self._expert = expert
+        self.features: Tensor = torch.empty(0)
+
+    def __call__(self, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b h w"]:
+        self.features = self._expert(actions, noise_time)
+        return self.features
+
+
+def compare_with_full(
+    policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor, " b"], full: dict[str, Any]
+) -> tuple[float, float]:
+    """Largest difference of outputs, and relative difference of gradients, between cached and whole passes."""
+    policy.train()
+    trained = [p for group in policy.get_optim_params() for p in group["params"]]
+    answers = []
+    for prefix in (cache.rows(index), policy.prefix(full)):
+        generator = keyed_generator(0, _NOISE)
+        expert = _Recorder(policy.backbone.expert(prefix))
+        target, valid = full["action"], (~full["action_is_pad"])[..., None].expand_as(full["action"])
+        loss = training_loss(policy.head, expert, target, valid, drop_ratio=0.0, generator=generator)
+        gradients = torch.autograd.grad(loss, trained, allow_unused=True)
+        flat = torch.cat([g.flatten() for g in gradients if g is not None])
+        answers.append((policy.head.projection(expert.features).detach(), flat))
+    (cached, cached_gradient), (whole, whole_gradient) = answers
+    outputs = float((cached - whole).abs().max())
+    return outputs, float((cached_gradient - whole_gradient).norm() / whole_gradient.norm().clamp_min(1e-12))
+
+
+def _moments(instruction: str, demonstrations: tuple[Demonstration, ...]) -> list[Observation]:
+    """The shared start, and what is seen ten steps later on the first route."""
+    first = demonstrations[0]
+    steps = (0, min(10, len(first.actions) - 1))
+    return [
+        Observation({camera: frames[step] for camera, frames in first.frames.items()}, first.states[step], instruction)
+        for step in steps
+    ]
+
+
+def _save(job: Job, fresh: Fresh, cache: PrefixCache) -> Path:
+    """A LeRobot policy folder under a temporary name."""
+    folder = job.policy.with_name(f"{job.head}.part")
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    fresh.policy.save_pretrained(folder)
+    fresh.before.save_pretrained(folder)
+    fresh.after.save_pretrained(folder)
+    if job.head == "quantile":
+        save_file({"correlation": copula_of(fresh.policy, cache)}, folder / COPULA_FILE)
+    return folder
+
+
+@torch.no_grad()
+def copula_of(policy: QuantilePolicy, cache: PrefixCache) -> Float[Tensor, "c c"]:
+    """The ranks' correlation over all training samples."""
+    head = policy.head
+    if not isinstance(head, QuantileHead):
+        raise ValueError(f"head must be quantile to have ranks; got {policy.config.head}")
+    parts = [
+        head.quantiles(head._direct_features(policy.backbone.expert(cache.rows(index)), len(index)))
+        for index in in_parts(len(cache), 64)
+    ]
+    return fit_copula(QuantileFunction(head.levels, torch.cat(parts)), cache.target, cache.valid)

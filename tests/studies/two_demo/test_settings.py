@@ -1,0 +1,79 @@
+"""Settings are read from small files, checked, and fixed for a folder."""
+
+import json
+
+import pytest
+
+from lerobot_policy_quantile.studies.two_demo import settings as module
+from lerobot_policy_quantile.studies.two_demo.paper import FREE, OBSTACLE
+from lerobot_policy_quantile.studies.two_demo.settings import Settings, changed, fix_settings, load_settings
+
+
+def test_make_study_is_what_was_promised():
+    study = load_settings("study")
+    assert (study.seeds, study.updates, study.episodes) == (3, 6000, 50)
+    assert study.arms == ("embedded", "embedded+obstacle", "libero_object", "libero_object+obstacle")
+    assert (study.arm_limit("embedded"), study.arm_limit("embedded+obstacle")) == (400, 600)
+    assert set(OBSTACLE) <= set(study.arm_decoders("embedded+obstacle"))
+    assert set(FREE) <= set(study.arm_decoders("embedded"))
+
+
+def test_make_demo_has_both_settings_four_heads_and_ten_episodes():
+    demo = load_settings("demo")
+    assert demo.arms == ("embedded", "embedded+obstacle")
+    assert {head for head, _ in demo.arm_decoders("embedded")} == {"quantile", "l1", "l2", "flow"}
+    assert 8 <= demo.episodes <= 12
+
+
+def test_development_and_evaluation_episodes_do_not_meet():
+    demo, study = load_settings("demo"), load_settings("study")
+    pair = ("quantile", "shared(l=0, rho=0.9)")
+    assert not set(demo.arm_episodes(*pair)) & set(study.arm_episodes(*pair))
+
+
+@pytest.mark.parametrize(
+    ("head", "decoder", "count"),
+    [("quantile", "median", 2), ("quantile", "densest", 1), ("quantile", "shared(l=0, rho=0.9)", 10), ("l1", "own", 1),
+     ("l2", "own", 1), ("flow", "own", 10)],
+)  # fmt: skip
+def test_deterministic_decoders_run_once_and_the_median_twice(head, decoder, count):
+    assert len(Settings().arm_episodes(head, decoder)) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("updats = 5", "got 'updats'; did you mean 'updates'"),
+        ("updates = 0", "updates must be at least 1; got 0"),
+        ("learning_rate = -1.0", "learning_rate must be positive"),
+        ('scenes = ["embeded"]', "got 'embeded'; did you mean 'embedded'"),
+        ('decoders = ["shared"]', "decoders must hold median"),
+        ('decoders = ["shraed", "median"]', "did you mean 'shared'"),
+    ],
+)
+def test_a_wrong_file_says_what_is_wrong(tmp_path, text, message):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_settings(str(tmp_path / "mine.toml"))
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(ValueError, match=r"settings must be demo, study or a TOML file; got 'nope.toml'"):
+        load_settings("nope.toml")
+
+
+def test_a_folder_keeps_its_settings_but_may_grow(tmp_path):
+    begun = Settings(obstacle=(False,), updates=10)
+    fix_settings(tmp_path, begun, "random")
+    fix_settings(tmp_path, changed(begun, seeds=2, episodes=20, obstacle=(True,)), "random")
+    found = json.loads((tmp_path / "study.json").read_text())
+    assert found["arms"] == ["embedded", "embedded+obstacle"]
+    assert found["seeds"] == 2
+    with pytest.raises(ValueError, match=r"begun with other settings .updates was 10, now 11"):
+        fix_settings(tmp_path, changed(begun, updates=11), "random")
+    with pytest.raises(ValueError, match="base was 'random', now 'elsewhere'"):
+        fix_settings(tmp_path, begun, "elsewhere")
+
+
+def test_every_default_decoder_is_spelled_canonically():
+    assert module.Settings().decoders[0] == "native(l=0.1, rho=0.9, T=0.35)"
