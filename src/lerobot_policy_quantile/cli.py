@@ -11,6 +11,7 @@ from rich.table import Table
 
 from lerobot_policy_quantile.cli_collect import collect, replay
 from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
+from lerobot_policy_quantile.cli_pretrain import pretrain
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -93,6 +94,7 @@ def decoders(
 
 app.command()(collect)
 app.command()(replay)
+app.command()(pretrain)
 app.command("eval", help=EVAL_HELP)(evaluate)
 app.command()(doctor)
 
