@@ -67,7 +67,8 @@ def _begin(stage: Stage, rng: np.random.Generator, target: str) -> None:
 
 
 def _drive(stage: Stage, rng: np.random.Generator, driven: int) -> _Record:
-    record, kick, left, after = _Record(), np.zeros(3), 0, 0
+    record, left, after = _Record(), 0, 0
+    kick: Array = np.zeros(3)
     phase = int(rng.integers(EVERY))
     for step in range(LIMIT):
         view = stage.view()

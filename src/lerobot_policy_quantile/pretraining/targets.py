@@ -35,7 +35,7 @@ class Targets:
 
 def draw_named(samples: Samples, rows: Int[Array, " b"], rng: np.random.Generator) -> Int[Array, " b"]:
     """A thing for each row that has a label for it: mostly the driven one in play, any in static scenes."""
-    known = samples.valid[rows].any(-1)
+    known = np.asarray(samples.valid[rows].any(-1))
     named = np.array([rng.choice(np.flatnonzero(row)) if row.any() else 0 for row in known])
     driven = samples.driven[rows]
     follow = (driven != STATIC) & (rng.random(len(rows)) < DRIVEN_SHARE) & known[np.arange(len(rows)), driven]
