@@ -1,7 +1,7 @@
 """How often the base checkpoint puts the named thing into the basket: `make base-proof`. Exit code 1 below 90 %.
 
-100 mixed initial states (tasks 1 to 4) that pretraining never saw and the 50 of task 0, in closed loop, median decoding.
-A stopped run goes on where it was.
+100 mixed initial states (tasks 1 to 4) that pretraining never saw and the 50 of task 0, in closed loop with median
+decoding. A stopped run goes on where it was.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lerobot_policy_quantile.base import base_checkpoint
+from lerobot_policy_quantile.base_policy import base_checkpoint
 from lerobot_policy_quantile.cli_pretrain import print_proof
 
 

@@ -8,7 +8,7 @@ from lerobot.configs import PreTrainedConfig
 from safetensors.torch import load_file
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone
-from lerobot_policy_quantile.base import base_checkpoint, load_base_weights, policy_from_base
+from lerobot_policy_quantile.base_policy import base_checkpoint, load_base_weights, policy_from_base
 from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix
 from lerobot_policy_quantile.backbone.weights import load_pi05_weights
-from lerobot_policy_quantile.base import BASE, load_base_weights
+from lerobot_policy_quantile.base_policy import BASE, load_base_weights
 from lerobot_policy_quantile.configuration_quantile import WEIGHT_FIELDS, QuantileConfig
 from lerobot_policy_quantile.core._checks import require_shape
 from lerobot_policy_quantile.core.calibration import interval_coverage, interval_width

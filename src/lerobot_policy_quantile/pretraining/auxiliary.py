@@ -35,7 +35,8 @@ class Spotter(nn.Module):
         guesses = self.offset(tokens).unflatten(-1, (-1, 2))
         at_patch = guesses.gather(1, chosen[:, None, :, None].expand(-1, 1, -1, 2))[:, 0]
         distance = (at_patch - offset).abs().mean(-1)
-        return classes + 2 * (distance * seen).sum() / seen.sum().clamp_min(1)
+        loss: Tensor = classes + 2 * (distance * seen).sum() / seen.sum().clamp_min(1)
+        return loss
 
 
 class AuxiliaryHeads(nn.Module):

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import cos, pi
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -76,7 +75,7 @@ class Trainer:
         self.held_out = Batches(held := load_split(data, "held_out"), before, side)
         self.held_out_samples = held
         self.student = Student(seed)
-        self.parameters = [p for p in self.student.parameters() if p.requires_grad]
+        self.parameters: list[Tensor] = [p for p in self.student.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters]
         self.optimizer = torch.optim.AdamW(self.parameters, budget.rate, (0.9, 0.95), weight_decay=budget.weight_decay)
         self.update = 0
@@ -129,7 +128,7 @@ class Trainer:
         batch = self.batches.draw(budget.batch, (self.seed, 1, self.update), part)
         losses = self.student.losses(batch)
         self.optimizer.zero_grad(set_to_none=False)
-        losses["total"].backward()
+        losses["total"].backward()  # type: ignore[no-untyped-call]
         if self.world > 1:
             _average_gradients(self.parameters, self.world)
         torch.nn.utils.clip_grad_norm_(self.parameters, CLIP)
@@ -164,12 +163,12 @@ def _average_gradients(parameters: list[Tensor], world: int) -> None:
         begin += parameter.numel()
 
 
-def run_rank(rank: int, world: int, rendezvous: str, arguments: tuple[Any, ...]) -> None:
+def run_rank(rank: int, world: int, rendezvous: str, run: tuple[Path, Path, TrainingBudget, int]) -> None:
     """One of several processes that train together."""
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     try:
-        Trainer(*arguments, rank=rank, world=world).run()
+        Trainer(*run, rank, world).run()
     finally:
         dist.destroy_process_group()

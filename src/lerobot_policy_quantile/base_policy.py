@@ -1,6 +1,7 @@
 """The base checkpoint of the tiny variant, shipped with the package, and policies that start from it.
 
-It was made by `qhead pretrain`; README.md beside it says from what. Its folder is a saved policy like any other.
+The folder `base` holds nothing else: a saved policy like any other, made by `qhead pretrain`; its README.md says from
+what.
 """
 
 from pathlib import Path
@@ -20,7 +21,7 @@ FRESH = ("prompts", "query_projection.")
 
 def base_checkpoint() -> Path:
     """The folder of the shipped checkpoint: config.json, model.safetensors, both processors, README.md."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).parent / BASE
     if not (folder / WEIGHTS).is_file():
         raise ValueError(f"the package must hold {WEIGHTS} in {folder}; make it with: qhead pretrain --out runs/base")
     return folder
