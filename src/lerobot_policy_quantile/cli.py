@@ -11,6 +11,7 @@ from rich.table import Table
 
 from lerobot_policy_quantile.cli_collect import collect, replay
 from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
+from lerobot_policy_quantile.cli_pretrain import pretrain
 from lerobot_policy_quantile.cli_report import report
 from lerobot_policy_quantile.cli_serving import SERVE_HELP, client, serve
 from lerobot_policy_quantile.cli_studies import study_plan
@@ -98,6 +99,7 @@ def decoders(
 
 app.command()(collect)
 app.command()(replay)
+app.command()(pretrain)
 app.command("eval", help=EVAL_HELP)(evaluate)
 app.command()(table)
 app.command()(compare)

@@ -47,7 +47,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
 
     # Backbone
     backbone: str = "pi05"  # pi05 (full size) | small | tiny (laptop CPU)
-    backbone_weights: str | None = None  # a LeRobot pi05 checkpoint: folder or hub id
+    backbone_weights: str | None = None  # a LeRobot pi05 checkpoint: folder or hub id; "base": the shipped tiny one
     freeze_vlm: bool = True
     gradient_checkpointing: bool = False
     fast_prefix: bool = False  # training with a frozen VLM drops absent cameras and text padding; not with FSDP

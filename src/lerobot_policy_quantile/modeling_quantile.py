@@ -21,6 +21,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix
 from lerobot_policy_quantile.backbone.weights import load_pi05_weights
+from lerobot_policy_quantile.base_policy import BASE, load_base_weights
 from lerobot_policy_quantile.configuration_quantile import WEIGHT_FIELDS, QuantileConfig
 from lerobot_policy_quantile.core._checks import require_shape
 from lerobot_policy_quantile.core.calibration import interval_coverage, interval_width
@@ -102,7 +103,10 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         )
         self.head = build_head(config, self.backbone.expert_width)
         if config.backbone_weights is not None and load_backbone_weights:
-            load_pi05_weights(self.backbone, self.head, config.backbone_weights)
+            if config.backbone_weights == BASE:
+                load_base_weights(self.backbone)
+            else:
+                load_pi05_weights(self.backbone, self.head, config.backbone_weights)
         for parameter in self.parameters():
             if parameter.requires_grad:  # half-precision weights would swallow small updates
                 parameter.data = parameter.data.float()

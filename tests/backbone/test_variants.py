@@ -49,7 +49,7 @@ def test_weights_are_drawn_from_the_global_generator_and_none_is_left_empty():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"image_size": 65}, "image_size must be a positive multiple of patch_size = 8; got 65"),
+        ({"image_size": 65}, "image_size must be a positive multiple of patch_size = 16; got 65"),
         ({"vision_heads": 3}, "vision_width must be a positive multiple of vision_heads = 3; got 128"),
         ({"kv_heads": 3}, "heads must be a positive multiple of kv_heads = 3; got 8"),
         ({"head_dim": 15}, "head_dim must be even; got 15"),

@@ -6,7 +6,7 @@ Axes: b batch, t text token, s prefix token, p prompt, h chunk step, m model act
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -35,6 +35,14 @@ QUERIES = ("zero", "noise", "vlm")
 MIN_PERIOD, MAX_PERIOD = 4e-3, 4.0
 """Periods of the noise time's sine and cosine embedding, as in pi0.5."""
 PROMPT_STD = 0.02
+
+
+class Reading(NamedTuple):
+    """One prefix pass: what the expert reads, and the features behind it."""
+
+    prefix: Prefix
+    features: Float[Tensor, "b s v"]  # after the VLM's last layer: each camera's tokens, then the text's
+    images: tuple[Float[Tensor, "b i v"], ...]  # each camera's tokens as the vision tower gives them
 
 
 class Backbone(nn.Module):
@@ -139,12 +147,23 @@ class Backbone(nn.Module):
         token_valid: Bool[Tensor, "b t"],
     ) -> Prefix:
         """SigLIP and VLM, once per observation. Images in [-1, 1]; no graph is built when the VLM is frozen."""
-        self._check_observation(images, image_valid, tokens, token_valid)
         if self._fast_prefix is None and self.fast_prefix:
             self._fast_prefix = self._make_fast_prefix()
-        if self._fast_prefix is not None:
-            with torch.no_grad():
-                return self._fast_prefix(images, image_valid, tokens, token_valid)
+        if self._fast_prefix is None:
+            return self.read(images, image_valid, tokens, token_valid).prefix
+        self._check_observation(images, image_valid, tokens, token_valid)
+        with torch.no_grad():
+            return self._fast_prefix(images, image_valid, tokens, token_valid)
+
+    def read(
+        self,
+        images: list[Float[Tensor, "b 3 y x"]],
+        image_valid: list[Bool[Tensor, " b"]],
+        tokens: Int[Tensor, "b t"],
+        token_valid: Bool[Tensor, "b t"],
+    ) -> Reading:
+        """The prefix together with the features it was made of, for losses on what the VLM sees."""
+        self._check_observation(images, image_valid, tokens, token_valid)
         towers = self.paligemma_with_expert
         with torch.no_grad() if self.freeze_vlm else nullcontext():
             parts = [towers.embed_image(image) for image in images]
@@ -158,7 +177,8 @@ class Backbone(nn.Module):
                 positions=prefix_positions(all_valid),
                 checkpointing=self._checkpointing and not self.freeze_vlm,
             )
-            return Prefix(layers, all_valid, _masked_mean(features, all_valid))
+            prefix = Prefix(layers, all_valid, _masked_mean(features, all_valid))
+            return Reading(prefix, features, tuple(parts[:-1]))
 
     def expert(
         self,

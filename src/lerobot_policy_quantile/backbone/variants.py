@@ -94,22 +94,22 @@ SMALL = Variant(
 
 TINY = Variant(
     name="tiny",
-    image_size=64,
-    patch_size=8,
+    image_size=96,
+    patch_size=16,
     vision_width=128,
-    vision_depth=3,
+    vision_depth=2,
     vision_mlp=256,
     vision_heads=4,
-    depth=4,
+    depth=3,
     heads=8,
     kv_heads=1,
     head_dim=16,
     vlm_width=128,
-    vlm_mlp=384,
+    vlm_mlp=256,
     vocab_size=1024,
     max_token_length=64,
     expert_width=128,
-    expert_mlp=256,
+    expert_mlp=640,
 )
 
 VARIANTS: dict[str, Variant] = {variant.name: variant for variant in (PI05, SMALL, TINY)}

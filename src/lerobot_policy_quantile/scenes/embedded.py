@@ -1,9 +1,10 @@
-"""The scene that needs nothing but PyPI packages: a can to be put into an open basket, on a table, by a Panda arm.
+"""The scene that needs nothing but PyPI packages: a named thing to be put into an open basket, by a Panda arm.
 
 Same conventions as LIBERO (OSC_POSE at 20 Hz, two cameras, 7 action and 8 state values, frames turned by 180 degrees),
-so a policy or an expert that works in one speaks the language of the other. An index decides the whole initial state:
-index 0 is the plain layout, every other one moves the can, the basket, the distractors and the arm a little. The seed
-has nothing left to decide here; it belongs to the contract.
+so a policy or an expert that works in one speaks the language of the other. An index decides the whole initial state.
+Task 0 is the can: index 0 is the plain layout, every other one moves the can, the basket, the distractors and the arm a
+little. In tasks 1 to 4 (milk carton, loaf of bread, cereal box, can) all things are mixed over the table and only the
+instruction tells which one is meant. The seed has nothing left to decide here; it belongs to the contract.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from robosuite.models.tasks import ManipulationTask
 
 from lerobot_policy_quantile.scenes.contract import Array, Layout, require_index
 from lerobot_policy_quantile.scenes.obstacle import BODY, obstacle_body, stand_between
-from lerobot_policy_quantile.scenes.physics import Light, RobosuiteScene, seeded
+from lerobot_policy_quantile.scenes.physics import WRIST_CAMERA, Light, RobosuiteScene, seeded
 
 TABLE_TOP = 0.8
 STATE_COUNT = 50
@@ -29,6 +30,15 @@ LIMIT = 400
 
 _CAN = np.array([-0.12, -0.25])
 _BASKET = np.array([0.0, 0.22])
+NAMES = {"can": "can", "milk": "milk carton", "bread": "loaf of bread", "cereal": "cereal box"}
+"""Each thing's name in an instruction."""
+
+TARGETS = ("can", "milk", "bread", "cereal", "can")
+"""The named thing of each task; from task 1 on, layouts are mixed."""
+
+MIXED_SEED = 20261116
+"""Of the layouts of tasks 1 to 4."""
+
 _DISTRACTORS = {"milk": (0.20, -0.20), "cereal": (0.24, -0.02), "bread": (0.19, 0.10)}
 _MODELS = {"can": CanObject, "milk": MilkObject, "bread": BreadObject, "cereal": CerealObject}
 _INITIAL_JOINTS = np.array([0.0, 0.196, 0.0, -2.618, 0.0, 2.814, np.pi / 4])  # the hand points straight down
@@ -73,11 +83,58 @@ def start_of(index: int) -> Start:
     return Start(objects, basket, _INITIAL_JOINTS + rng.normal(0, 0.01, 7))
 
 
+def instruction_for(thing: str) -> str:
+    """What the robot is told when this thing shall go into the basket."""
+    return f"pick up the {NAMES[thing]} and place it in the basket"
+
+
+def start_of_task(task: int, index: int) -> Start:
+    """The initial state of a task's index."""
+    if task == 0:
+        return start_of(index)
+    return mixed_start(np.random.default_rng([index, task, MIXED_SEED]), TARGETS[task])
+
+
+def mixed_start(rng: np.random.Generator, target: str) -> Start:
+    """A layout in which any thing may stand anywhere; the target within reach, with room for the hand around it.
+
+    The fingers close along y: a target is turned so that they can. Half of the other things are turned so, too, or
+    the turn would give the target away.
+    """
+    while True:
+        basket = _BASKET + rng.uniform(-1, 1, 2) * (0.08, 0.06)
+        places = {target: rng.uniform((-0.21, -0.32), (0.08, 0.02))}
+        for name in NAMES:
+            front = rng.random() < 0.5
+            low, high = ((0.15, -0.27), (0.26, 0.16)) if front else ((-0.22, -0.34), (0.26, 0.32))
+            places.setdefault(name, rng.uniform(low, high))
+        if _has_room(places, basket, target):
+            break
+    objects = {}
+    for name in NAMES:
+        aligned = name == target or rng.random() < 0.5
+        objects[name] = (*places[name].tolist(), rng.uniform(-0.35, 0.35) if aligned else rng.uniform(-np.pi, np.pi))
+    return Start(objects, basket, _INITIAL_JOINTS + rng.normal(0, 0.02, 7))
+
+
+def _has_room(places: dict[str, Array], basket: Array, target: str) -> bool:
+    names = list(places)
+    for number, name in enumerate(names):
+        if np.abs(places[name] - basket).max() < (0.18 if name == target else 0.15):
+            return False
+        for other in names[:number]:
+            apart = 0.15 if target in (name, other) else 0.11
+            if np.linalg.norm(places[name] - places[other]) < apart:
+                return False
+    return True
+
+
 class EmbeddedWorld(Light, SingleArmEnv):  # type: ignore[misc]
     """The robosuite environment; its model is built anew for every reset, from `start`."""
 
     def __init__(self, *, obstacle: bool, camera_size: int) -> None:
-        self.start, self.with_obstacle, self.camera_size = start_of(0), obstacle, camera_size
+        self.start, self.target = start_of(0), TARGETS[0]
+        self.with_obstacle, self.camera_size = obstacle, camera_size
         super().__init__(
             robots="Panda",
             controller_configs=load_controller_config(default_controller="OSC_POSE"),
@@ -89,24 +146,31 @@ class EmbeddedWorld(Light, SingleArmEnv):  # type: ignore[misc]
             hard_reset=True,
         )
 
-    def begin(self, start: Start) -> None:
-        """Reset to an initial state."""
-        self.start = start
+    def begin(self, start: Start, target: str) -> None:
+        """Reset to an initial state, with a thing to be moved."""
+        self.start, self.target = start, target
         self.reset()
 
     def reward(self, action: Any = None) -> float:
-        """1 when the can is in the basket."""
-        return float(self.can_in_basket())
+        """1 when the named thing is in the basket."""
+        return float(self.in_basket(self.target))
 
-    def can_in_basket(self) -> bool:
-        """Whether the can's centre is between the walls and below the rim."""
-        position = self.position("can")
+    def in_basket(self, name: str) -> bool:
+        """Whether a thing's centre is between the walls and below the rim."""
+        position = self.position(name)
         inside = np.abs(position[:2] - self.start.basket) < _INNER
         return bool(inside.all() and position[2] < TABLE_TOP + _HEIGHT)
 
     def position(self, name: str) -> Float[Array, "3"]:
         """Where an object's centre is."""
         return np.array(self.sim.data.body_xpos[self.sim.model.body_name2id(self.things[name].root_body)])
+
+    def _look(self) -> None:
+        """Positions belong to the same instant as state and frames: what is carried moves within a control step."""
+        super()._look()
+        self.snapshot_things = {name: self.position(name) for name in self.things}
+        data, camera = self.sim.data, self.sim.model.camera_name2id(WRIST_CAMERA)
+        self.snapshot_wrist = np.array(data.cam_xpos[camera]), np.array(data.cam_xmat[camera]).reshape(3, 3)
 
     def _load_model(self) -> None:
         super()._load_model()
@@ -161,14 +225,14 @@ def _basket_body(centre: Float[Array, "2"]) -> ElementTree.Element:
 
 
 class EmbeddedScene(RobosuiteScene):
-    """The contract around `EmbeddedWorld`; one task."""
+    """The contract around `EmbeddedWorld`; one task per named thing."""
 
-    task_count = 1
+    task_count = len(TARGETS)
     limit = LIMIT
 
     def __init__(self, name: str, *, obstacle: bool, camera_size: int) -> None:
         super().__init__(name, obstacle=obstacle, camera_size=camera_size)
-        self.instruction = "pick up the can and place it in the basket"
+        self.instruction = instruction_for(TARGETS[0])
         self.versions["assets"] = f"robosuite {self.versions['robosuite']}"
 
     def state_count(self, task: int) -> int:
@@ -179,24 +243,26 @@ class EmbeddedScene(RobosuiteScene):
     def reset(self, task: int, index: int, seed: int) -> None:
         """Begin the episode of a key. Frames of the start can be asked for."""
         require_index("index", index, self.state_count(task))
+        self.instruction = instruction_for(TARGETS[task])
         if self.begin_again((task, index, seed)):
             return
         with seeded(seed):
             if self.world is None:
                 self.world = EmbeddedWorld(obstacle=self.obstacle, camera_size=self.camera_size)
-            self.world.begin(start_of(index))
+            self.world.begin(start_of_task(task, index), TARGETS[task])
         self.settle((task, index, seed))
 
     def success(self) -> bool:
-        """Whether the can lies in the basket now."""
-        return bool(self._world().can_in_basket())
+        """Whether the named thing lies in the basket now."""
+        world = self._world()
+        return bool(world.in_basket(world.target))
 
     def layout(self) -> Layout:
         """Positions that only a scripted expert may know."""
         world = self._world()
         return Layout(
-            object=world.position("can"),
-            object_kind="can",
+            object=world.position(world.target),
+            object_kind=NAMES[world.target],
             goal=np.array([*world.start.basket, TABLE_TOP]),
             ground=TABLE_TOP,
             obstacle=_obstacle_centre() if self.obstacle else None,

@@ -64,6 +64,9 @@ GRASPS = {
     "ketchup": Grasp(above_centre=0.045, lift=0.28, release=0.20),
     "milk": Grasp(above_centre=0.035, lift=0.28, release=0.20),
     "orange_juice": Grasp(above_centre=0.035, lift=0.28, release=0.20),
+    "milk carton": Grasp(above_centre=0.050, lift=0.29, release=0.21),
+    "loaf of bread": Grasp(above_centre=0.0),
+    "cereal box": Grasp(above_centre=0.042, lift=0.30, release=0.22),
 }
 """Object-specific data; a kind that is not listed is taken with the default."""
 

@@ -33,7 +33,7 @@ OPEN_GRIPPER = np.array([0.0, 0, 0, 0, 0, 0, -1])
 SETTLING_STEPS = 10
 """LIBERO's habit: objects fall into place while the robot waits."""
 
-_EXTERNAL, _WRIST = "agentview", "robot0_eye_in_hand"
+EXTERNAL_CAMERA, WRIST_CAMERA = "agentview", "robot0_eye_in_hand"
 
 
 def require_mujoco() -> None:
@@ -79,7 +79,7 @@ class Light:
         size = self.camera_size
         return {
             name: np.ascontiguousarray(self.sim.render(size, size, camera_name=camera)[::-1, ::-1])
-            for name, camera in (("external", _EXTERNAL), ("wrist", _WRIST))
+            for name, camera in (("external", EXTERNAL_CAMERA), ("wrist", WRIST_CAMERA))
         }
 
     def light_step(self, action: Float[Array, "7"]) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
 from lerobot.policies.factory import make_pre_post_processors
-from safetensors import safe_open
 
 import lerobot_policy_quantile
+from lerobot_policy_quantile.base_policy import load_base_weights
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
@@ -27,8 +27,6 @@ RANDOM = "random"
 CHUNK_SIZE = 10
 LEAST_RANGE = {"observation.state": 0.05, "action": 0.2}
 """Of a normalised dimension without a base's statistics: a rotation command of 0.01 must stay small."""
-
-_FRESH = ("backbone.prompts", "backbone.query_projection.")
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def fresh_policy(
         policy.backbone.paligemma_with_expert.paligemma.load_state_dict(stand_in.state_dict())
         before, after = make_quantile_pre_post_processors(config, _statistics(demonstrations))
     else:
-        _load_backbone(policy, Path(base))
+        load_base_weights(policy.backbone, Path(base))
         before, after = make_pre_post_processors(config, pretrained_path=base)
     return Fresh(policy, before, after)
 
@@ -100,26 +98,6 @@ def _config(base: str, head: str, settings: Settings) -> QuantileConfig:
         output_features={"action": PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
         **ours,
     )
-
-
-def _load_backbone(policy: QuantilePolicy, base: Path) -> None:
-    """VLM and expert from the base, every tensor of them; prompts and head stay fresh."""
-    state = {name: tensor for name, tensor in policy.state_dict().items() if name.startswith("backbone.")}
-    wanted = {name for name in state if not name.startswith(_FRESH)}
-    found: set[str] = set()
-    with torch.no_grad():
-        for path in sorted(base.glob("model*.safetensors")):
-            with safe_open(path, "pt") as file:
-                for name in wanted & set(file.keys()):
-                    tensor = file.get_tensor(name)
-                    if tensor.shape != state[name].shape:
-                        raise ValueError(
-                            f"base {base}: {name} must have shape {tuple(state[name].shape)}; got {tuple(tensor.shape)}"
-                        )
-                    state[name].copy_(tensor)
-                    found.add(name)
-    if missing := sorted(wanted - found):
-        raise ValueError(f"base {base} must hold every weight of the backbone; {len(missing)} missing: {missing[:3]}")
 
 
 def _statistics(demonstrations: tuple[Demonstration, ...]) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,68 @@
+"""The base checkpoint of the tiny variant, shipped with the package, and policies that start from it.
+
+The folder `base` holds nothing else: a saved policy like any other, made by `qhead pretrain`; its README.md says from
+what.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lerobot_policy_quantile.backbone import Backbone
+    from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+
+BASE = "base"
+"""As `--policy.backbone_weights=base`: VLM and expert of a new tiny policy start from the shipped checkpoint."""
+
+WEIGHTS = "model.safetensors"
+FRESH = ("prompts", "query_projection.")
+"""Parts of the backbone that belong to a head's training and are never taken over."""
+
+
+def base_checkpoint() -> Path:
+    """The folder of the shipped checkpoint: config.json, model.safetensors, both processors, README.md."""
+    folder = Path(__file__).parent / BASE
+    if not (folder / WEIGHTS).is_file():
+        raise ValueError(f"the package must hold {WEIGHTS} in {folder}; make it with: qhead pretrain --out runs/base")
+    return folder
+
+
+def load_base_weights(backbone: "Backbone", folder: Path | None = None) -> tuple[str, ...]:
+    """Fill VLM, expert, time MLP and action projection from a base checkpoint; the names that were filled.
+
+    Prompts keep their initial values. Every other tensor must be there in its shape, or nothing is written.
+    """
+    from safetensors.torch import load_file
+
+    source = (folder or base_checkpoint()) / WEIGHTS
+    if not source.is_file():
+        raise ValueError(f"base checkpoint must be a folder with {WEIGHTS}; got {source.parent}")
+    stored = {name.removeprefix("backbone."): tensor for name, tensor in load_file(source).items()}
+    wanted = {name: tensor for name, tensor in backbone.state_dict().items() if not name.startswith(FRESH)}
+    faults = [name for name, tensor in wanted.items() if name not in stored or stored[name].shape != tensor.shape]
+    if faults:
+        raise ValueError(
+            f"{source} does not fit a backbone {backbone.variant.name!r} with model_dim {backbone.model_dim}:"
+            f" {len(faults)} tensors are missing or of another shape, such as {faults[0]}"
+        )
+    for name, tensor in wanted.items():
+        tensor.copy_(stored[name])  # a state dict shares memory with the parameters and carries no graph
+    return tuple(wanted)
+
+
+def policy_from_base(head: str = "quantile", *, folder: Path | None = None, **settings: Any) -> "QuantilePolicy":
+    """A new policy with the base's VLM and expert, fresh prompts and a fresh head; `settings` replace config fields.
+
+    Fresh parts come from torch's global generator. Use the checkpoint's own processors with it: the VLM reads states
+    in their normalisation.
+    """
+    from dataclasses import replace
+
+    from lerobot.configs import PreTrainedConfig
+
+    from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+
+    saved: Any = PreTrainedConfig.from_pretrained(folder or base_checkpoint())
+    policy = QuantilePolicy(replace(saved, head=head, **settings), load_backbone_weights=False)
+    load_base_weights(policy.backbone, folder)
+    return policy

@@ -1,0 +1,126 @@
+"""`qhead pretrain`: the base checkpoint of the tiny variant, from a seed."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from lerobot_policy_quantile.pretraining.budgets import Budget
+
+DATA, POLICY, GATE, PROOF = "data", "policy", "gate.json", "proof.jsonl"
+SEED = 7
+
+
+def pretrain(
+    out: Annotated[Path, typer.Option(help="Folder of the run: data, training log, OUT/policy, figures.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything: scenes, noise, weights, batches.")] = SEED,
+    budget: Annotated[str, typer.Option(help="full (an hour on two idle cores) or small (a trial run).")] = "full",
+    workers: Annotated[int, typer.Option(min=1, help="Processes, one core each.")] = min(2, os.cpu_count() or 1),
+    prove: Annotated[bool, typer.Option(help="Afterwards run 150 closed-loop episodes and count.")] = False,
+) -> None:
+    """Pretrain VLM and expert of the tiny variant together on scripted data in the embedded scene.
+
+    Stages: scenes and labels (OUT/data), training (OUT/training.jsonl), the gate (OUT/gate.json: how far
+    from the expert's targets the policy's are), the checkpoint (OUT/policy with its data card). Each is
+    resumed where it was stopped: run the same command again. OUT/policy is a policy folder like any other:
+
+    qhead eval --policy OUT/policy --decoder median --camera-size 96 --tasks 0-4 --indices 0-9 --out runs/try
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from lerobot_policy_quantile.pretraining.budgets import budget_named
+
+    notes = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        plan = budget_named(budget)
+        out.mkdir(parents=True, exist_ok=True)
+        _require_same_run(out, seed, budget, workers)
+        _make_data(plan, out, seed, workers, notes)
+        _train(plan, out, seed, workers, notes)
+        _finish(plan, out, seed, workers)
+        if prove:
+            print_proof(out / POLICY, out / PROOF, workers, notes)
+    except ValueError as error:
+        notes.print(f"qhead pretrain: {error}", markup=False)
+        raise typer.Exit(1) from None
+
+
+def _require_same_run(out: Path, seed: int, budget: str, workers: int) -> None:
+    """A folder belongs to one run; resuming with other settings would mix two."""
+    asked = {"seed": seed, "budget": budget, "workers": workers}
+    path = out / "run.json"
+    if not path.exists():
+        path.write_text(json.dumps(asked) + "\n")
+    elif (stored := json.loads(path.read_text())) != asked:
+        raise ValueError(f"--out {out} belongs to a run with {stored}; this one has {asked}; choose a new folder")
+
+
+def _bar(notes: Console) -> Any:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, TextColumn("left {task.fields[note]}"), console=notes)
+
+
+def _make_data(plan: "Budget", out: Path, seed: int, workers: int, notes: Console) -> None:
+    from lerobot_policy_quantile.pretraining.generate import generate
+
+    shards = plan.data.shards()
+    with _bar(notes) as bar:
+        have = sum((out / DATA / shard.file).exists() for shard in shards)
+        task = bar.add_task("scenes and labels", total=len(shards), completed=have, note="")
+        for shard, _, solved in generate(plan.data, out / DATA, seed, workers):
+            note = f"(play: {solved} of 4 in the basket)" if shard.kind == "play" else ""
+            bar.update(task, advance=1, note=note)
+
+
+def _train(plan: "Budget", out: Path, seed: int, workers: int, notes: Console) -> None:
+    from lerobot_policy_quantile.pretraining.launch import train
+
+    with _bar(notes) as bar:
+        task = bar.add_task("training", total=plan.training.updates, note="")
+
+        def watch(update: int, loss: float) -> None:
+            bar.update(task, completed=update, note=f"loss {loss:.3f}")
+
+        train(out / DATA, out, plan.training, seed, workers, watch)
+
+
+def _finish(plan: "Budget", out: Path, seed: int, workers: int) -> None:
+    from lerobot_policy_quantile.pretraining.card import data_card
+    from lerobot_policy_quantile.pretraining.checkpoint import write_checkpoint
+    from lerobot_policy_quantile.pretraining.train import Trainer
+
+    trainer = Trainer(out / DATA, out, plan.training, seed, world=workers)
+    figures = trainer.gate()
+    (out / GATE).write_text(json.dumps(figures, indent=2) + "\n")
+    parameters = sum(p.numel() for p in trainer.student.policy.parameters())
+    card = data_card(trainer.samples, plan.training, seed, figures, parameters)
+    write_checkpoint(trainer.student, trainer.statistics, out / POLICY, card)
+    for name, value in figures.items():
+        typer.echo(f"{name:22} {value:.4g}")
+    typer.echo(f"checkpoint in {out / POLICY}")
+
+
+def print_proof(folder: Path, journal: Path, workers: int, notes: Console) -> bool:
+    """Closed loop from unseen states; prints the table, returns whether the target (90 %) is met."""
+    from rich.table import Table
+
+    from lerobot_policy_quantile.pretraining.proof import all_keys, prove, summary
+    from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
+
+    keys, episodes = all_keys(), []
+    with _bar(notes) as bar:
+        task = bar.add_task("closed loop", total=len(keys), note="")
+        for episode in prove(folder, CAMERA_SIZE, keys, journal, workers):
+            episodes.append(episode)
+            bar.update(task, advance=1, note=f"success {sum(e.success for e in episodes)}/{len(episodes)}")
+    rows = summary(episodes)
+    table = Table(*rows[0], title="Base checkpoint, median decoding", title_justify="left")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console().print(table)
+    return bool(rows[0]["in the basket"] >= 0.9 * rows[0]["episodes"])

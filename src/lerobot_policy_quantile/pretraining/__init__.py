@@ -1,0 +1,1 @@
+"""Makes the base checkpoint of the tiny variant: scripted data in varied scenes, auxiliary losses, one trainer."""

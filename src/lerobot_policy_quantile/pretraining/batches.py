@@ -1,0 +1,60 @@
+"""Batches as the policy's own processors make them, with colours jittered. A batch is a function of seed and update."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lerobot_policy_quantile.pretraining.samples import THINGS, Samples
+from lerobot_policy_quantile.pretraining.targets import Targets, draw_named, targets_of
+from lerobot_policy_quantile.scenes.contract import Array
+from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
+from lerobot_policy_quantile.scenes.embedded import instruction_for
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the policy reads, and what only the auxiliary losses know."""
+
+    policy: dict[str, Any]
+    targets: Targets
+
+
+class Batches:
+    """Draws rows and things to be named, and prepares them."""
+
+    def __init__(self, samples: Samples, before: Any, patches_per_side: int) -> None:
+        self._samples, self._before, self._side = samples, before, patches_per_side
+
+    def draw(self, size: int, key: tuple[int, ...], part: slice) -> Batch:
+        """The batch of a key, or the part of it that one of several processes takes."""
+        rng = np.random.default_rng(key)
+        rows = rng.integers(len(self._samples), size=size)
+        named = draw_named(self._samples, rows, rng)
+        jitter = np.random.default_rng([*key, part.start or 0])
+        return self.of(rows[part], named[part], jitter)
+
+    def of(self, rows: Int[Array, " b"], named: Int[Array, " b"], jitter: np.random.Generator | None = None) -> Batch:
+        """Given rows, each with a named thing; without `jitter` as they are."""
+        samples = self._samples
+        raw: dict[str, Any] = {}
+        for camera, key in CAMERA_KEYS.items():
+            pictures = torch.from_numpy(getattr(samples, camera)[rows]).permute(0, 3, 1, 2).float() / 255
+            raw[key] = pictures if jitter is None else jitter_colours(pictures, jitter)
+        raw["observation.state"] = torch.from_numpy(samples.state[rows])
+        raw["task"] = [instruction_for(THINGS[thing]) for thing in named]
+        raw["action"] = torch.from_numpy(samples.actions[rows, named])
+        raw["action_is_pad"] = torch.from_numpy(~samples.valid[rows, named])
+        return Batch(self._before(raw), targets_of(samples, rows, named, self._side))
+
+
+def jitter_colours(pictures: Float[Tensor, "b 3 y x"], rng: np.random.Generator) -> Float[Tensor, "b 3 y x"]:
+    """Brightness, contrast and the balance of colours, one draw per picture."""
+    count = len(pictures)
+    gain = torch.from_numpy(rng.uniform(0.85, 1.15, (count, 1, 1, 1)) * rng.uniform(0.95, 1.05, (count, 3, 1, 1)))
+    contrast = torch.from_numpy(rng.uniform(0.85, 1.15, (count, 1, 1, 1))).float()
+    middle = pictures.mean((1, 2, 3), keepdim=True)
+    return ((pictures - middle) * contrast + middle).mul(gain.float()).clamp(0, 1)

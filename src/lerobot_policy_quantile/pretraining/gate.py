@@ -1,0 +1,50 @@
+"""The gate before the closed loop: where would the predicted action lead, compared with the expert's target?
+
+An unsaturated command says where the hand shall be: target = hand + command * GAIN. On held-out static scenes the
+distance between the policy's and the expert's target is a length in millimetres; one simulated episode costs as much as
+hundreds of these.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lerobot_policy_quantile.pretraining.batches import Batches
+from lerobot_policy_quantile.pretraining.samples import THINGS, Samples
+from lerobot_policy_quantile.scenes.expert import GAIN
+from lerobot_policy_quantile.scenes.reflex import SPEED
+
+if TYPE_CHECKING:
+    from lerobot_policy_quantile.pretraining.student import Student
+
+ROWS = 64
+
+
+def target_error(student: "Student", batches: Batches, samples: Samples, after: Any) -> dict[str, float]:
+    """Median and 90 % quantile of the sideways and vertical error (mm), and the share of right gripper commands."""
+    rows, named = np.nonzero(samples.valid[:, :, 0])
+    predicted = []
+    for begin in range(0, len(rows), ROWS):
+        part = slice(begin, begin + ROWS)
+        batch = batches.of(rows[part], named[part])
+        predicted.append(after(student.medians(batch))[:, 0].numpy())
+    guess, label = np.concatenate(predicted), samples.actions[rows, named, 0]
+    fine = np.abs(label[:, :3]) < SPEED - 1e-3
+    off = 1000 * GAIN * np.abs(guess - label)[:, :3]
+    near = np.linalg.norm((samples.things[rows, named] - samples.state[rows, :3])[:, :2], axis=1) < 0.03
+    figures = {"sideways": off[:, :2][fine[:, :2]], "height": off[:, 2][fine[:, 2]]}
+    figures["near"] = off[:, :2][near[:, None] & fine[:, :2]]
+    answer = {}
+    for name, values in figures.items():
+        answer[f"{name}_median_mm"] = float(np.median(values)) if len(values) else float("nan")
+        answer[f"{name}_90_mm"] = float(np.quantile(values, 0.9)) if len(values) else float("nan")
+    answer["gripper_right"] = float(((guess[:, 6] > 0) == (label[:, 6] > 0)).mean())
+    closing = label[:, 6] > 0
+    answer["closings_found"] = float((guess[closing, 6] > 0).mean()) if closing.any() else float("nan")
+    answer["labels"] = len(rows)
+    return answer
+
+
+def things_in(samples: Samples) -> dict[str, int]:
+    """How often each thing has a label."""
+    return {thing: int(samples.valid[:, number, 0].sum()) for number, thing in enumerate(THINGS)}

@@ -1,0 +1,29 @@
+"""Ranges by which states and actions are normalised: the data's quantiles, never narrower than what a task may need."""
+
+import numpy as np
+from lerobot.utils.constants import ACTION, OBS_STATE
+
+from lerobot_policy_quantile.pretraining.samples import Samples
+from lerobot_policy_quantile.scenes.contract import Array
+from lerobot_policy_quantile.statistics import normalisation_range
+
+STATE_RANGE = np.array([0.4, 0.6, 0.3, 0.3, 0.3, 0.3, 0.044, 0.044])
+"""Smallest range of a state value: a rotation or a finger that hardly moves must not be blown up to all 256 bins."""
+
+ACTION_RANGE = np.array([0.6, 0.6, 0.6, 0.04, 0.04, 0.04, 2.0])
+"""The same for actions. The expert never turns the hand: a small range keeps the policy's errors there small, too."""
+
+
+def widened(low: Array, high: Array, least: Array) -> dict[str, Array]:
+    """q01 and q99 moved apart where they are nearer than `least`."""
+    middle, half = (low + high) / 2, np.maximum(high - low, least) / 2
+    return {"q01": (middle - half).astype(np.float32), "q99": (middle + half).astype(np.float32)}
+
+
+def statistics_of(samples: Samples) -> dict[str, dict[str, Array]]:
+    """What the policy's processors take."""
+    state, actions = normalisation_range(samples.state), normalisation_range(samples.actions[samples.valid])
+    return {
+        OBS_STATE: widened(state["q01"], state["q99"], STATE_RANGE),
+        ACTION: widened(actions["q01"], actions["q99"], ACTION_RANGE),
+    }

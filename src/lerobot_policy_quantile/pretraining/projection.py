@@ -1,0 +1,29 @@
+"""Where a point of the world is in a picture of the embedded scene.
+
+Pictures are turned by 180 degrees against what the renderer gives (rows from the bottom), so columns run against the
+camera's x axis.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from lerobot_policy_quantile.scenes.contract import Array
+
+EXTERNAL_PLACE = np.array([0.62, 0.0, 1.52])
+EXTERNAL_TURN = np.array([[0.0, -0.62795, 0.77825], [1.0, 0.0, 0.0], [0.0, 0.77825, 0.62795]])
+"""Columns: the camera's axes in the world."""
+
+FIELD_OF_VIEW = {"external": 45.0, "wrist": 75.0}
+"""Vertical, degrees."""
+
+
+def project(
+    points: Float[Array, "*n 3"], place: Float[Array, "*n 3"], turn: Float[Array, "*n 3 3"], field_of_view: float
+) -> tuple[Float[Array, "*n 2"], Bool[Array, "*n"]]:
+    """Column and row as shares of the picture's side, and whether the point is in it."""
+    local = np.einsum("...ji,...j->...i", turn, points - place)
+    depth = np.maximum(-local[..., 2], 1e-6)
+    reach = depth * np.tan(np.radians(field_of_view) / 2)
+    spot = np.stack([0.5 - local[..., 0] / reach / 2, 0.5 - local[..., 1] / reach / 2], axis=-1)
+    inside = (local[..., 2] < -1e-3) & ((spot >= 0) & (spot < 1)).all(-1)
+    return spot, inside

@@ -1,0 +1,104 @@
+"""Samples of pretraining: one picture of a scene, what an expert would do there for each named thing, what it knows.
+
+Axes: n sample, o thing (in the order of `NAMES`), h chunk step, d action dim.
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt8
+
+from lerobot_policy_quantile.scenes.contract import ACTION_DIM, Array
+from lerobot_policy_quantile.scenes.embedded import NAMES
+from lerobot_policy_quantile.scenes.reflex import Moment, reflex
+from lerobot_policy_quantile.scenes.staging import View
+
+CHUNK = 10
+THINGS = tuple(NAMES)
+STATIC = -1
+"""`driven` of a sample in which nobody drives."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Arrays of equal length."""
+
+    external: UInt8[Array, "n y x 3"]
+    wrist: UInt8[Array, "n y x 3"]
+    state: Float[Array, "n 8"]
+    things: Float[Array, "n o 3"]
+    goal: Float[Array, "n 3"]
+    wrist_place: Float[Array, "n 3"]
+    wrist_turn: Float[Array, "n 3 3"]
+    actions: Float[Array, "n o h d"]  # for each thing that could be named
+    valid: Bool[Array, "n o h"]
+    driven: Int[Array, " n"]  # the thing the expert was after, or `STATIC`
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    def save(self, path: Path) -> None:
+        """Write one file, whole or not at all."""
+        part = path.with_suffix(".part.npz")
+        np.savez(part, **{field.name: getattr(self, field.name) for field in fields(self)})
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Samples":
+        """Read a file that `save` wrote."""
+        with np.load(path, allow_pickle=False) as stored:
+            return cls(**{field.name: stored[field.name] for field in fields(cls)})
+
+    @classmethod
+    def join(cls, parts: list["Samples"]) -> "Samples":
+        """All samples of all parts, in order."""
+        return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
+
+
+def moment(view: View, thing: int) -> Moment:
+    """What the expert looks at when this thing is named."""
+    finger = float(view.state[6] - view.state[7]) / 2
+    return Moment(view.state[:3], finger, view.things[thing], NAMES[THINGS[thing]], view.goal)
+
+
+def first_actions(view: View) -> tuple[Float[Array, "o d"], Bool[Array, " o"]]:
+    """The expert's action for each thing, and for which of them there is one: while it holds one, only for that."""
+    moments = [moment(view, thing) for thing in range(len(THINGS))]
+    actions = np.stack([reflex(now) for now in moments])
+    held = np.array([now.between_fingers and now.finger < 0.036 for now in moments])
+    settled = np.array([now.delivered for now in moments])
+    return actions, (held | ~held.any()) & ~(settled & ~held)
+
+
+def static_labels(view: View) -> tuple[Float[Array, "o h d"], Bool[Array, "o h"]]:
+    """A chunk per thing of which only the first action is known."""
+    actions, valid = np.zeros((len(THINGS), CHUNK, ACTION_DIM)), np.zeros((len(THINGS), CHUNK), dtype=bool)
+    actions[:, 0], valid[:, 0] = first_actions(view)
+    return actions, valid
+
+
+class SampleList:
+    """Samples under collection."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[Array]] = {field.name: [] for field in fields(Samples)}
+
+    def __len__(self) -> int:
+        return len(self._rows["state"])
+
+    def add(self, view: View, actions: Float[Array, "o h d"], valid: Bool[Array, "o h"], driven: int) -> None:
+        """One more; the view must have frames."""
+        if view.frames is None:
+            raise ValueError("view must have frames; look with pictures=True")
+        row = {"external": view.frames["external"], "wrist": view.frames["wrist"], "valid": valid}
+        row |= {"driven": np.array(driven, dtype=np.int8)}
+        for name in ("state", "things", "goal", "wrist_place", "wrist_turn"):
+            row[name] = getattr(view, name).astype(np.float32)
+        row["actions"] = actions.astype(np.float32)
+        for name, value in row.items():
+            self._rows[name].append(value)
+
+    def finish(self) -> Samples:
+        """All of them as arrays."""
+        return Samples(**{name: np.stack(rows) for name, rows in self._rows.items()})

@@ -1,0 +1,96 @@
+"""Static scenes: any pose of arm, things and basket, put there without a motion that leads to it.
+
+They cost one picture each and carry one first action per nameable thing. Motions alone visit the moments that decide a
+grasp too seldom.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from lerobot_policy_quantile.pretraining.samples import STATIC, THINGS, SampleList, Samples, static_labels
+from lerobot_policy_quantile.scenes.contract import Array
+from lerobot_policy_quantile.scenes.embedded import NAMES, TABLE_TOP, mixed_start
+from lerobot_policy_quantile.scenes.expert import GRASPS, Grasp
+from lerobot_policy_quantile.scenes.reflex import HELD_FINGER, OPEN_FINGER
+from lerobot_policy_quantile.scenes.staging import Stage
+
+TILT = 0.03  # radians, standard deviation
+DEEPEST = 0.006  # things further inside each other than this are not a scene (metres)
+HAND_BOX = np.array([(-0.30, -0.36, 0.86), (0.16, 0.36, 1.14)])
+
+
+def static_samples(stage: Stage, rng: np.random.Generator, count: int) -> Samples:
+    """`count` scenes; poses that cannot be taken are drawn again."""
+    samples = SampleList()
+    while len(samples) < count:
+        if _pose(stage, rng):
+            view = stage.look()
+            samples.add(view, *static_labels(view), STATIC)
+    return samples.finish()
+
+
+def _pose(stage: Stage, rng: np.random.Generator) -> bool:
+    target = THINGS[rng.integers(len(THINGS))]
+    stage.arrange(mixed_start(rng, target), target)
+    kind = rng.choice(4, p=[0.25, 0.30, 0.20, 0.25])
+    stage.set_fingers(OPEN_FINGER)
+    if kind == 0:
+        reached = stage.reach(rng.uniform(*HAND_BOX), rng.normal(0, TILT, 3))
+    elif kind == 1:
+        reached = _near(stage, rng, target)
+    elif kind == 2:
+        reached = _at_the_grasp(stage, rng, target)
+    else:
+        reached = _holding(stage, rng, target)
+    stage.forward()
+    return reached and stage.deepest_contact() < DEEPEST
+
+
+def _grasp_point(stage: Stage, target: str) -> Float[Array, "3"]:
+    point = stage.world.position(target)
+    point[2] += GRASPS.get(NAMES[target], Grasp()).above_centre
+    return np.asarray(point)
+
+
+def _near(stage: Stage, rng: np.random.Generator, target: str) -> bool:
+    """Above the thing, more or less, at any height of the way down."""
+    point = _grasp_point(stage, target)
+    point[:2] += rng.normal(0, rng.choice([0.05, 0.02]), 2)
+    point[2] += rng.uniform(-0.01, 0.14)
+    return stage.reach(point, rng.normal(0, TILT, 3))
+
+
+def _at_the_grasp(stage: Stage, rng: np.random.Generator, target: str) -> bool:
+    """Within a centimetre or two of the grasp, at several heights, the fingers open or on their way."""
+    point = _grasp_point(stage, target)
+    point[:2] += rng.normal(0, 0.006, 2)
+    point[2] += rng.choice([rng.uniform(-0.012, 0.012), rng.uniform(-0.015, 0.06)])
+    if rng.random() < 0.35:
+        stage.set_fingers(rng.uniform(HELD_FINGER[NAMES[target]], OPEN_FINGER))
+    return stage.reach(point, rng.normal(0, TILT, 3))
+
+
+def _holding(stage: Stage, rng: np.random.Generator, target: str) -> bool:
+    """With the thing between the fingers: lifting, on the way, over the basket, letting go."""
+    grasp = GRASPS.get(NAMES[target], Grasp())
+    start = stage.world.start
+    place = np.array([*rng.uniform(*HAND_BOX[:, :2]), TABLE_TOP + rng.uniform(0.06, grasp.lift + 0.03)])
+    moment = rng.choice(4, p=[0.25, 0.25, 0.30, 0.20])
+    if moment == 0:  # where it stood
+        place[:2] = stage.world.position(target)[:2]
+        place[2] = _grasp_point(stage, target)[2] + rng.choice([0.003, rng.uniform(0.0, 0.2)])
+    elif moment == 1:  # somewhere on the straight way
+        place[:2] = stage.world.position(target)[:2] + rng.random() * (start.basket - stage.world.position(target)[:2])
+        place[2] = TABLE_TOP + grasp.lift + rng.normal(0, 0.015)
+    else:  # over the basket
+        place[:2] = start.basket + rng.normal(0, rng.choice([0.03, 0.012, 0.006]), 2)
+        place[2] = TABLE_TOP + grasp.release + rng.choice([rng.uniform(-0.01, 0.02), rng.uniform(-0.01, 0.12)])
+    if not stage.reach(place, rng.normal(0, TILT, 3)):
+        return False
+    held = HELD_FINGER[NAMES[target]]
+    narrow = {"can": 0.0245, "milk": 0.0198, "bread": 0.0188, "cereal": 0.0155}[target]
+    stage.set_fingers(rng.uniform(held + 0.002, OPEN_FINGER) if moment == 3 else narrow + rng.normal(0, 0.0004))
+    centre = place - np.array([0, 0, grasp.above_centre]) + rng.normal(0, 0.003, 3)
+    centre[2] = max(centre[2], stage.world.position(target)[2])
+    stage.put(target, centre, rng.normal(0, 0.1))
+    return True

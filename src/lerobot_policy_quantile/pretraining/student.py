@@ -1,0 +1,96 @@
+"""The policy under pretraining and its loss."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from lerobot.configs import FeatureType, PolicyFeature
+from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS, OBS_STATE
+from torch import Tensor, nn
+
+from lerobot_policy_quantile.backbone import VARIANTS
+from lerobot_policy_quantile.backbone.model import Reading
+from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+from lerobot_policy_quantile.core.heads import training_loss
+from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.pretraining.auxiliary import AuxiliaryHeads
+from lerobot_policy_quantile.pretraining.batches import Batch
+from lerobot_policy_quantile.pretraining.ordered_numbers import start_embeddings
+from lerobot_policy_quantile.processor_quantile import load_tokenizer, make_quantile_pre_post_processors
+from lerobot_policy_quantile.scenes.contract import ACTION_DIM, STATE_DIM
+from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
+
+VARIANT = VARIANTS["tiny"]
+CAMERA_SIZE = VARIANT.image_size
+"""Pictures are rendered at the size the backbone reads, in pretraining as in evaluation: nothing is resized."""
+
+WEIGHTS = {"action": 4.0, "spot": 0.25, "named": 0.25, "distance": 1.0}
+
+
+def base_config(*, freeze_vlm: bool) -> QuantileConfig:
+    """The checkpoint's configuration; rates are those for fine-tuning from it."""
+    features = {OBS_STATE: PolicyFeature(FeatureType.STATE, (STATE_DIM,))}
+    features |= {key: PolicyFeature(FeatureType.VISUAL, (3, CAMERA_SIZE, CAMERA_SIZE)) for key in CAMERA_KEYS.values()}
+    return QuantileConfig(
+        backbone=VARIANT.name,
+        freeze_vlm=freeze_vlm,
+        input_features=features,
+        output_features={ACTION: PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
+        optimizer_lr=5e-4,
+        optimizer_prompt_lr=1e-3,
+        device="cpu",
+        push_to_hub=False,
+    )
+
+
+class Student(nn.Module):
+    """Policy and auxiliary heads, trained together."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.policy = QuantilePolicy(base_config(freeze_vlm=False))
+            self.auxiliary = AuxiliaryHeads(VARIANT.vlm_width, len(CAMERA_KEYS))
+        towers = self.policy.backbone.paligemma_with_expert
+        tokenizer = load_tokenizer(self.policy.config.tokenizer_source)
+        start_embeddings(towers.language_model.embed_tokens, tokenizer, torch.Generator().manual_seed(seed))
+        for tower in (towers.language_model, towers.expert):  # the same attention, computed faster
+            tower.config._attn_implementation = "sdpa"
+
+    def read(self, batch: dict[str, Any]) -> Reading:
+        """One prefix pass."""
+        images = [batch[key] for key in self.policy.config.image_features]
+        seen = [torch.ones(len(image), dtype=torch.bool) for image in images]
+        valid = batch[OBS_LANGUAGE_ATTENTION_MASK].bool()
+        return self.policy.backbone.read(images, seen, batch[OBS_LANGUAGE_TOKENS], valid)
+
+    def losses(self, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+        """Every loss of a batch by name; `total` is their weighted sum."""
+        reading = self.read(batch.policy)
+        target = batch.policy[ACTION].float()
+        valid = ~batch.policy["action_is_pad"][..., None].expand_as(target)
+        expert = self.policy.backbone.expert(reading.prefix)
+        losses = {
+            "action": training_loss(
+                self.policy.head, expert, target, valid, drop_ratio=0.0, generator=torch.Generator().manual_seed(0)
+            )
+        }
+        losses |= self.auxiliary.losses(reading, batch.policy[OBS_LANGUAGE_ATTENTION_MASK].bool(), batch.targets)
+        losses["total"] = torch.stack([WEIGHTS[name] * loss for name, loss in losses.items()]).sum()
+        return losses
+
+    @torch.no_grad()
+    def medians(self, batch: Batch) -> Float[Tensor, "b h d"]:
+        """The predicted median chunk, in normalised units."""
+        expert = self.policy.backbone.expert(self.read(batch.policy).prefix)
+        head: Any = self.policy.head
+        zeros = torch.zeros(len(batch.targets.named), head.chunk_size, head.model_dim)
+        quantiles: Tensor = head.quantiles(expert(zeros, zeros[:, 0, 0]))
+        return quantiles[..., quantiles.shape[-1] // 2]
+
+
+def processors(statistics: dict[str, dict[str, Any]]) -> tuple[Any, Any]:
+    """The policy's own pipelines."""
+    as_tensors = {k: {n: torch.as_tensor(v) for n, v in values.items()} for k, values in statistics.items()}
+    return make_quantile_pre_post_processors(base_config(freeze_vlm=True), as_tensors)

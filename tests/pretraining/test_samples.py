@@ -1,0 +1,94 @@
+"""Labels of pretraining: the expert's own answers, the same whoever was on stage before."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from lerobot_policy_quantile.pretraining.generate import DataBudget, Shard, make_shard
+from lerobot_policy_quantile.pretraining.samples import CHUNK, STATIC, THINGS, Samples
+from lerobot_policy_quantile.pretraining.scenes_play import chunk_of, play_samples
+from lerobot_policy_quantile.pretraining.scenes_static import static_samples
+from lerobot_policy_quantile.scenes.embedded import NAMES, mixed_start, start_of_task
+from lerobot_policy_quantile.scenes.reflex import Moment, reflex
+from lerobot_policy_quantile.scenes.staging import Stage
+
+SIZE = 32
+
+
+@pytest.fixture(scope="module")
+def stage():
+    built = Stage(SIZE)
+    yield built
+    built.close()
+
+
+@pytest.fixture(scope="module")
+def static(stage):
+    return static_samples(stage, np.random.default_rng(3), 12)
+
+
+def equal(one: Samples, two: Samples) -> bool:
+    return all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in fields(Samples))
+
+
+def test_a_static_label_is_the_experts_first_action_for_each_thing(static):
+    assert (static.driven == STATIC).all()
+    assert static.valid[:, :, 0].any(1).all()
+    assert not static.valid[:, :, 1:].any()
+    for row, thing in np.argwhere(static.valid[:, :, 0]):
+        state = static.state[row].astype(float)
+        now = Moment(
+            state[:3], (state[6] - state[7]) / 2, static.things[row, thing], NAMES[THINGS[thing]], static.goal[row]
+        )
+        np.testing.assert_allclose(static.actions[row, thing, 0], reflex(now), atol=1e-4)
+
+
+def test_static_scenes_depend_on_their_generator_alone(stage, static, tmp_path):
+    stage.arrange(mixed_start(np.random.default_rng(8), "milk"), "milk")
+    for _ in range(3):
+        stage.scene.step(np.array([0.3, 0.2, -0.3, 0, 0, 0, 1.0]))
+    again = static_samples(stage, np.random.default_rng(3), 12)
+    assert equal(static, again)
+    static.save(tmp_path / "shard.npz")
+    assert equal(static, Samples.load(tmp_path / "shard.npz"))
+
+
+def test_play_depends_on_its_generator_alone_and_labels_are_without_noise(stage, monkeypatch):
+    monkeypatch.setattr("lerobot_policy_quantile.pretraining.scenes_play.LIMIT", 24)
+    first, _ = play_samples(stage, np.random.default_rng(5), "can")
+    play_samples(stage, np.random.default_rng(6), "bread")
+    second, _ = play_samples(stage, np.random.default_rng(5), "can")
+    assert equal(first, second)
+    can = THINGS.index("can")
+    assert (first.driven == can).all()
+    assert first.valid[:, can, 1:].any()
+    assert np.abs(first.actions[..., :3]).max() <= 0.33 + 1e-6  # noise and kicks would exceed the expert's speed
+    assert not first.actions[..., 3:6].any()
+
+
+def test_a_chunk_ends_where_a_kick_begins_and_at_the_end_of_the_episode():
+    answers = [np.full(7, step / 10) for step in range(15)]
+    kicked = [step == 6 for step in range(15)]
+    actions, valid = chunk_of(answers, kicked, 2)
+    np.testing.assert_array_equal(valid, np.arange(CHUNK) < 5)  # steps 2 to 6: the answer at 6 precedes the kick
+    np.testing.assert_allclose(actions[valid][:, 0], [0.2, 0.3, 0.4, 0.5, 0.6])
+    np.testing.assert_array_equal(chunk_of(answers, kicked, 12)[1], np.arange(CHUNK) < 3)
+
+
+def test_no_training_scene_shares_its_random_key_with_an_evaluated_one():
+    evaluated = {tuple(start_of_task(task, index).basket) for task in range(5) for index in range(50)}
+    drawn = set()
+    for shard in DataBudget(4, 8, 2, 1, SIZE).shards():
+        rng = shard.generator(7)
+        rng.integers(len(THINGS))  # a static scene names its thing first
+        drawn.add(tuple(mixed_start(rng, "can").basket))
+    assert len(drawn) == 7
+    assert not drawn & evaluated
+
+
+def test_a_shard_is_whole_or_absent(stage, tmp_path, monkeypatch):
+    monkeypatch.setattr("lerobot_policy_quantile.pretraining.generate._stage", lambda _: stage)
+    shard = Shard("train", "static", 0, 2)
+    assert make_shard(shard, tmp_path, 1, SIZE) == (2, 0)
+    assert [path.name for path in tmp_path.iterdir()] == [shard.file]

@@ -1,0 +1,104 @@
+"""Auxiliary targets: positions the simulator knows, in the pictures and from the hand."""
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from lerobot_policy_quantile.pretraining.auxiliary import Spotter
+from lerobot_policy_quantile.pretraining.projection import EXTERNAL_PLACE, EXTERNAL_TURN, FIELD_OF_VIEW, project
+from lerobot_policy_quantile.pretraining.samples import THINGS, SampleList, static_labels
+from lerobot_policy_quantile.pretraining.targets import draw_named, patch_targets, targets_of
+from lerobot_policy_quantile.scenes.embedded import start_of
+from lerobot_policy_quantile.scenes.physics import EXTERNAL_CAMERA, WRIST_CAMERA
+from lerobot_policy_quantile.scenes.staging import Stage
+
+SIZE = 96
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Samples of the plain layout, and the cameras' true poses."""
+    stage = Stage(SIZE)
+    stage.arrange(start_of(0), "can")
+    view, samples = stage.look(), SampleList()
+    samples.add(view, *static_labels(view), -1)
+    model, data = stage.world.sim.model._model, stage.world.sim.data._data
+    cameras = {}
+    for name in (EXTERNAL_CAMERA, WRIST_CAMERA):
+        number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, name)
+        cameras[name] = (
+            data.cam_xpos[number].copy(),
+            data.cam_xmat[number].reshape(3, 3).copy(),
+            model.cam_fovy[number],
+        )
+    stage.close()
+    return samples.finish(), cameras
+
+
+def test_a_point_straight_ahead_is_in_the_middle_and_columns_run_against_the_cameras_x():
+    place, turn = np.zeros(3), np.eye(3)
+    points = np.array([[0, 0, -1.0], [0.5, 0, -1], [0, 0.5, -1], [0, 0, 1.0], [5, 0, -1]])
+    spots, inside = project(points, place, turn, 90.0)
+    np.testing.assert_allclose(spots[:3], [[0.5, 0.5], [0.25, 0.5], [0.5, 0.25]])
+    np.testing.assert_array_equal(inside, [True, True, True, False, False])
+
+
+def test_the_written_camera_is_the_simulators(plain):
+    place, turn, angle = plain[1][EXTERNAL_CAMERA]
+    np.testing.assert_allclose(EXTERNAL_PLACE, place, atol=1e-6)
+    np.testing.assert_allclose(EXTERNAL_TURN, turn, atol=1e-4)
+    assert angle == FIELD_OF_VIEW["external"]
+    assert plain[1][WRIST_CAMERA][2] == FIELD_OF_VIEW["wrist"]
+
+
+def test_the_can_is_red_where_it_is_projected(plain):
+    samples, _ = plain
+    spot, inside = project(samples.things[0, 0].astype(float), EXTERNAL_PLACE, EXTERNAL_TURN, FIELD_OF_VIEW["external"])
+    assert inside
+    column, row = (spot * SIZE).astype(int)
+    red, green, blue = samples.external[0, row, column].astype(int)
+    assert red > 2 * green
+    assert red > 2 * blue
+    assert samples.external[0, row, SIZE - 1 - column].min() > 2 * green  # not its mirror image
+
+
+def test_patches_count_row_by_row_with_a_class_for_out_of_sight():
+    spots = np.array([[0.0, 0.0], [0.99, 0.0], [0.5, 0.5], [2.0, 0.5]])
+    patch, offset = patch_targets(spots, np.array([True, True, True, False]), 6)
+    np.testing.assert_array_equal(patch, [0, 5, 21, 36])
+    np.testing.assert_allclose(offset[2], [-0.5, -0.5])
+    np.testing.assert_allclose(offset[3], 0)
+
+
+def test_distances_are_from_the_hand_in_tenths_of_a_metre(plain):
+    samples, _ = plain
+    targets = targets_of(samples, np.array([0]), np.array([THINGS.index("milk")]), 6)
+    expected = np.concatenate([samples.things[0, 1], samples.goal[0]]) - np.tile(samples.state[0, :3], 2)
+    np.testing.assert_allclose(targets.relative[0], 10 * expected, rtol=1e-5)
+    assert targets.patch.shape == (1, 2, 5)
+
+
+def test_only_things_with_a_label_are_named(plain):
+    samples, _ = plain
+    rows = np.zeros(200, dtype=int)
+    assert set(draw_named(samples, rows, np.random.default_rng(0))) == {0, 1, 2, 3}
+    samples.valid[0, :3] = False
+    try:
+        assert set(draw_named(samples, rows, np.random.default_rng(0))) == {3}
+    finally:
+        samples.valid[0, :3, 0] = True
+
+
+def test_a_spotter_learns_where_a_mark_is():
+    torch.manual_seed(0)
+    spotter = Spotter(8, 1)
+    tokens, patch = torch.zeros(5, 4, 8), torch.arange(5)[:, None]
+    tokens[torch.arange(4), torch.arange(4), 0] = 1.0  # the fifth picture holds none
+    optimizer = torch.optim.Adam(spotter.parameters(), 0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = spotter(tokens, patch, torch.full((5, 1, 2), 0.25))
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.2

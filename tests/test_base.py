@@ -1,0 +1,75 @@
+"""The shipped base checkpoint: small, portable, and the start of other policies."""
+
+import json
+
+import pytest
+import torch
+from lerobot.configs import PreTrainedConfig
+from safetensors.torch import load_file
+
+from lerobot_policy_quantile.backbone import VARIANTS, Backbone
+from lerobot_policy_quantile.base_policy import base_checkpoint, load_base_weights, policy_from_base
+from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
+from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+
+LIMIT = 12_000_000
+
+
+def test_it_has_all_files_of_a_policy_and_stays_small():
+    names = {path.name for path in base_checkpoint().iterdir()}
+    assert {"config.json", "model.safetensors", "README.md", "policy_preprocessor.json"} <= names
+    assert sum(path.stat().st_size for path in base_checkpoint().iterdir() if path.is_file()) < LIMIT
+
+
+def test_it_names_no_path_of_a_machine():
+    for path in base_checkpoint().glob("*.json"):
+        text = path.read_text()
+        assert not any(root in text for root in ("/work", "/home", "/root", "/tmp")), path.name
+    config = json.loads((base_checkpoint() / "config.json").read_text())
+    assert config["pretrained_path"] is None
+    assert config["freeze_vlm"] is True
+
+
+def test_it_loads_as_any_saved_policy():
+    policy = load_lerobot_policy(base_checkpoint(), decoder="median")
+    assert policy.n_action_steps == 10
+
+
+@pytest.mark.parametrize("head", ["quantile", "l1", "l2", "flow"])
+def test_a_policy_from_base_keeps_vlm_and_expert_and_begins_with_a_fresh_head(head):
+    torch.manual_seed(1)
+    policy = policy_from_base(head)
+    stored, ours = load_file(base_checkpoint() / "model.safetensors"), policy.state_dict()
+    kept = [name for name in ours if name.startswith("backbone.") and name != "backbone.prompts"]
+    assert len(kept) > 50
+    for name in kept:
+        assert torch.equal(ours[name], stored[name]), name
+    assert not torch.equal(ours["backbone.prompts"], stored["backbone.prompts"])
+    assert not torch.equal(ours["head.projection.weight"], stored["head.projection.weight"])
+    assert policy.config.head == head
+    assert not any(p.requires_grad for p in policy.backbone.vlm_parameters())
+
+
+def test_backbone_weights_base_is_the_same_start():
+    config = PreTrainedConfig.from_pretrained(base_checkpoint())
+    config.backbone_weights = "base"
+    torch.manual_seed(1)
+    policy = QuantilePolicy(config)
+    torch.manual_seed(1)
+    other = policy_from_base()
+    for name, tensor in other.state_dict().items():
+        if name.startswith("backbone."):
+            assert torch.equal(tensor, policy.state_dict()[name]), name
+
+
+def test_a_backbone_of_another_size_is_refused_before_anything_is_written():
+    backbone = Backbone(VARIANTS["tiny"], model_dim=24)
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    with pytest.raises(ValueError, match=r"does not fit a backbone 'tiny' with model_dim 24: 1 tensors"):
+        load_base_weights(backbone)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
+
+
+def test_a_folder_without_weights_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"must be a folder with model\.safetensors"):
+        load_base_weights(Backbone(VARIANTS["tiny"]), tmp_path)
