@@ -88,6 +88,7 @@ def two_demo(
 
 
 def _run(out: Path, settings: "Settings", base: str, workers: int, *, report: bool) -> int:
+    from lerobot_policy_quantile.cli_report import write_study_report
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.journal import JournalError
     from lerobot_policy_quantile.studies.two_demo.records import load_study
@@ -104,7 +105,7 @@ def _run(out: Path, settings: "Settings", base: str, workers: int, *, report: bo
         notes.print(f"qhead study two-demo: {error}", markup=False, highlight=False)
         return 1
     found = load_study(out)
-    written = _write_report(found) if report else None
+    written = write_study_report(found) if report else None
     _print(found)
     if written is not None:
         typer.echo(f"report: {written}")
@@ -123,13 +124,6 @@ def base_folder(base: str) -> str:
             f"--base must be {SHIPPED}, a policy folder (with config.json) or {RANDOM}; looked for {folder}/config.json"
         )
     return str(folder)
-
-
-def _write_report(found: "Study") -> Path:
-    from lerobot_policy_quantile import __version__
-    from lerobot_policy_quantile.report.study_page import make_report
-
-    return make_report(found, version=__version__).write(found.out)
 
 
 def _print(found: "Study") -> None:

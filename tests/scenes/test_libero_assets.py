@@ -50,3 +50,21 @@ def test_a_fresh_machine_is_asked_nothing(tmp_path):
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "libero.libero"
     assert not (tmp_path / ".libero").exists()
+
+
+def test_perturbations_are_found_beside_the_assets_or_where_the_variable_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("QHEAD_LIBERO_DATA", str(tmp_path))
+    monkeypatch.setattr(libero_assets, "find_assets", lambda: tmp_path / "elsewhere" / "assets")
+    (tmp_path / "plus").mkdir()
+    assert libero_assets.find_data("plus") == tmp_path / "plus"
+    with pytest.raises(ValueError, match="LIBERO data must hold the folder 'pro'"):
+        libero_assets.find_data("pro")
+    (tmp_path / "elsewhere" / "pro").mkdir(parents=True)
+    assert libero_assets.find_data("pro") == tmp_path / "elsewhere" / "pro"
+
+
+def test_stand_ins_are_counted_from_the_manifest(tmp_path):
+    (tmp_path / "assets").mkdir()
+    assert libero_assets.stand_ins.__wrapped__(tmp_path / "assets") == 0
+    (tmp_path / "MANIFEST.txt").write_text("# STANDIN is a word\nSTANDIN assets/a.png\nSTANDIN assets/b.msh\n0 1 c\n")
+    assert libero_assets.stand_ins.__wrapped__(tmp_path / "assets") == 2
