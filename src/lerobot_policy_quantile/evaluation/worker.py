@@ -35,7 +35,7 @@ class Job:
 def serve(connection: Connection, job: Job) -> None:
     """Run the episodes whose keys come through the pipe, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    end_with_parent()
     if job.log is not None:
         _redirect_output(job.log)
     faulthandler.enable()
@@ -92,8 +92,12 @@ class EpisodeRunner:
             world.close()
 
 
-def _die_with_parent() -> None:
-    """A worker whose parent was killed ends at once, in the middle of an episode too."""
+def end_with_parent() -> None:
+    """From now on this process ends at once when its parent is gone, in the middle of its work too."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -7,6 +7,8 @@ from queue import Empty
 from types import TracebackType
 from typing import Any, Self
 
+from lerobot_policy_quantile.evaluation.worker import end_with_parent
+
 _POLL_SECONDS = 0.5
 
 Told = Callable[[int, int, float], None]
@@ -22,6 +24,7 @@ def _silent(*_: Any) -> None:
 def _begin(messages: Any) -> None:
     global _messages
     _messages = messages
+    end_with_parent()
 
 
 def _work(work: Callable[..., Any], number: int, given: tuple[Any, ...], tells: bool) -> Any:

@@ -1,0 +1,42 @@
+"""Worker processes of a study do not outlive it."""
+
+import subprocess
+import sys
+import time
+
+import psutil
+
+SCRIPT = """
+import time
+from lerobot_policy_quantile.studies.two_demo.crew import Crew
+with Crew(2) as crew:
+    list(crew.each(time.sleep, [(600,), (600,)]))
+"""
+PATIENCE = 120.0
+
+
+def wait_until(condition) -> bool:
+    end = time.monotonic() + PATIENCE
+    while not (holds := condition()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return holds
+
+
+def test_workers_end_with_a_killed_parent():
+    parent = subprocess.Popen([sys.executable, "-c", SCRIPT])
+    try:
+        family = psutil.Process(parent.pid)
+        assert wait_until(lambda: sum(busy(child) for child in family.children()) == 2)
+        children = family.children()
+    finally:
+        parent.kill()
+        parent.wait()
+    assert wait_until(lambda: not any(child.is_running() and busy(child) for child in children))
+
+
+def busy(process: psutil.Process) -> bool:
+    """A worker that has begun: the thread that watches its parent is there beside its main thread."""
+    try:
+        return "spawn_main" in " ".join(process.cmdline()) and process.num_threads() > 1
+    except psutil.NoSuchProcess:
+        return False
