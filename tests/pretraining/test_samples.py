@@ -54,11 +54,10 @@ def test_static_scenes_depend_on_their_generator_alone(stage, static, tmp_path):
     assert equal(static, Samples.load(tmp_path / "shard.npz"))
 
 
-def test_play_depends_on_its_generator_alone_and_labels_are_without_noise(stage, monkeypatch):
-    monkeypatch.setattr("lerobot_policy_quantile.pretraining.scenes_play.LIMIT", 24)
-    first, _ = play_samples(stage, np.random.default_rng(5), "can")
-    play_samples(stage, np.random.default_rng(6), "bread")
-    second, _ = play_samples(stage, np.random.default_rng(5), "can")
+def test_play_depends_on_its_generator_alone_and_labels_are_without_noise(stage):
+    first, _ = play_samples(stage, np.random.default_rng(5), "can", 24)
+    play_samples(stage, np.random.default_rng(6), "bread", 24)
+    second, _ = play_samples(stage, np.random.default_rng(5), "can", 24)
     assert equal(first, second)
     can = THINGS.index("can")
     assert (first.driven == can).all()

@@ -29,6 +29,7 @@ class Shard:
     kind: str  # static | play
     number: int
     scenes: int = 0  # static only
+    steps: int = 0  # play only: where an episode is cut off
 
     @property
     def file(self) -> str:
@@ -49,6 +50,7 @@ class DataBudget:
     play_shards: int
     held_out_shards: int
     camera_size: int
+    play_steps: int = 360
 
     def shards(self) -> list[Shard]:
         """All of them, held-out first, then both kinds evenly mixed."""
@@ -56,8 +58,8 @@ class DataBudget:
         held_out = [Shard("held_out", "static", number, size) for number in range(self.held_out_shards)]
         places = [((number + 0.5) / self.static_shards, "static", number) for number in range(self.static_shards)]
         places += [((number + 0.5) / self.play_shards, "play", number) for number in range(self.play_shards)]
-        scenes = {"static": size, "play": 0}
-        return held_out + [Shard("train", kind, number, scenes[kind]) for _, kind, number in sorted(places)]
+        amount = {"static": {"scenes": size}, "play": {"steps": self.play_steps}}
+        return held_out + [Shard("train", kind, number, **amount[kind]) for _, kind, number in sorted(places)]
 
 
 @cache
@@ -77,7 +79,7 @@ def make_shard(shard: Shard, folder: Path, seed: int, camera_size: int) -> tuple
     if shard.kind == "static":
         samples, solved = static_samples(stage, rng, shard.scenes), 0
     else:
-        episodes = [play_samples(stage, rng, thing) for thing in THINGS]
+        episodes = [play_samples(stage, rng, thing, shard.steps) for thing in THINGS]
         samples, solved = Samples.join([part for part, _ in episodes]), sum(good for _, good in episodes)
     samples.save(folder / shard.file)
     return len(samples), solved

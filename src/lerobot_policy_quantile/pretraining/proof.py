@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from math import sqrt
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from lerobot_policy_quantile.evaluation.contract import Policy
 from lerobot_policy_quantile.evaluation.lerobot_policies import fingerprint, load_lerobot_policy
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
@@ -24,7 +25,9 @@ from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.embedded import NAMES, TARGETS, EmbeddedScene
 
 LIFTED = 0.03  # metres above where it stood: picked up
-MIXED_TASKS, MIXED_INDICES, PLAIN_INDICES = (1, 2, 3, 4), range(25), range(50)
+MIXED_TASKS, MIXED_INDICES, PLAIN_INDICES = (1, 2, 3, 4), range(25, 50), range(50)
+"""Indices 0 to 24 of the mixed tasks were looked at while `n_action_steps` was chosen, so they prove nothing."""
+
 CONFIDENCE = 1.959964
 
 
@@ -71,22 +74,28 @@ class Episode:
         return any(name != self.named for name in self.taken)
 
 
-def run_key(folder: Path, camera_size: int, task: int, index: int) -> Episode:
-    """One episode with median decoding."""
+@cache
+def _policy(folder: Path) -> Policy:
     import lerobot_policy_quantile
 
     _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
-    policy = load_lerobot_policy(folder, decoder="median")
-    scene = WatchedScene(camera_size)
-    try:
-        rollout = run_episode(scene, policy, EpisodeKey("embedded", task, index, 0, "base", "median"))
-        if rollout.outcome.status == "error":
-            raise RuntimeError(f"task {task}, index {index}: {rollout.outcome.traceback}")
-        apart = np.linalg.norm(scene.world.position(TARGETS[task]) - scene.state()[:3])
-        solved = rollout.outcome.status == "success"
-        return Episode(task, index, TARGETS[task], solved, rollout.outcome.steps, scene.taken(), round(1000 * apart))
-    finally:
-        scene.close()
+    return load_lerobot_policy(folder, decoder="median")
+
+
+@cache
+def _scene(camera_size: int) -> WatchedScene:
+    return WatchedScene(camera_size)
+
+
+def run_key(folder: Path, camera_size: int, task: int, index: int) -> Episode:
+    """One episode with median decoding; a process keeps its simulator and its policy."""
+    scene = _scene(camera_size)
+    rollout = run_episode(scene, _policy(folder), EpisodeKey("embedded", task, index, 0, "base", "median"))
+    if rollout.outcome.status == "error":
+        raise RuntimeError(f"task {task}, index {index}: {rollout.outcome.traceback}")
+    apart = np.linalg.norm(scene.world.position(TARGETS[task]) - scene.state()[:3])
+    solved = rollout.outcome.status == "success"
+    return Episode(task, index, TARGETS[task], solved, rollout.outcome.steps, scene.taken(), round(1000 * apart))
 
 
 def require_same_policy(out: Path, policy: str) -> None:

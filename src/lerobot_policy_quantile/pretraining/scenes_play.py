@@ -17,7 +17,6 @@ KICK = 0.012  # chance per step
 KICK_STEPS = (3, 8)
 KICK_SIZE = 0.5
 EVERY = 4  # steps from one kept moment to the next
-LIMIT = 360
 START_BOX = np.array([(-0.25, -0.28, 0.93), (0.06, 0.24, 1.10)])
 
 
@@ -30,10 +29,10 @@ class _Record:
     seen: list[tuple[int, View]] = field(default_factory=list)
 
 
-def play_samples(stage: Stage, rng: np.random.Generator, target: str) -> tuple[Samples, bool]:
-    """One episode towards a target: its kept moments, and whether the target reached the basket."""
+def play_samples(stage: Stage, rng: np.random.Generator, target: str, steps: int) -> tuple[Samples, bool]:
+    """One episode of at most `steps` towards a target: its kept moments, and whether the target reached the basket."""
     _begin(stage, rng, target)
-    record = _drive(stage, rng, THINGS.index(target))
+    record = _drive(stage, rng, THINGS.index(target), steps)
     samples, driven = SampleList(), THINGS.index(target)
     for step, view in record.seen:
         actions = np.zeros((len(THINGS), CHUNK, ACTION_DIM))
@@ -66,11 +65,11 @@ def _begin(stage: Stage, rng: np.random.Generator, target: str) -> None:
         stage.scene.step(OPEN_GRIPPER, observe=step == 3)
 
 
-def _drive(stage: Stage, rng: np.random.Generator, driven: int) -> _Record:
+def _drive(stage: Stage, rng: np.random.Generator, driven: int, steps: int) -> _Record:
     record, left, after = _Record(), 0, 0
     kick: Array = np.zeros(3)
     phase = int(rng.integers(EVERY))
-    for step in range(LIMIT):
+    for step in range(steps):
         view = stage.view()
         now = moment(view, driven)
         record.answers.append(reflex(now))

@@ -24,6 +24,9 @@ VARIANT = VARIANTS["tiny"]
 CAMERA_SIZE = VARIANT.image_size
 """Pictures are rendered at the size the backbone reads, in pretraining as in evaluation: nothing is resized."""
 
+N_ACTION_STEPS = 3
+"""Executed before the next look. Static scenes label first actions only, so the later steps of a chunk know less."""
+
 WEIGHTS = {"action": 4.0, "spot": 0.25, "named": 0.25, "distance": 1.0}
 
 
@@ -36,6 +39,7 @@ def base_config(*, freeze_vlm: bool) -> QuantileConfig:
         freeze_vlm=freeze_vlm,
         input_features=features,
         output_features={ACTION: PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
+        n_action_steps=N_ACTION_STEPS,
         optimizer_lr=5e-4,
         optimizer_prompt_lr=1e-3,
         device="cpu",
