@@ -10,6 +10,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from torch import Tensor
 
+from lerobot_policy_quantile.backbone import VARIANTS
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
@@ -49,7 +50,7 @@ def trained(policy: QuantilePolicy) -> dict[str, Tensor]:
 
 def unread(name: str) -> bool:
     """The expert reads keys and values: what the VLM's last layer makes of them is read by nobody."""
-    last = "language_model.layers.3."
+    last = f"language_model.layers.{VARIANTS['tiny'].depth - 1}."
     reads = ("input_layernorm", "self_attn.k_proj", "self_attn.v_proj")
     return "language_model.norm" in name or (last in name and not any(part in name for part in reads))
 

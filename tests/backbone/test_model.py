@@ -266,7 +266,9 @@ def test_wrong_settings_are_refused(settings: dict[str, object], message: str):
 def test_wrong_observations_are_refused():
     backbone = Backbone(TINY)
     images, image_valid, tokens, token_valid = observation(TINY)
-    with pytest.raises(ValueError, match=r"images\[0\] must have shape \(3, 3, 64, 64\)"):
+    with pytest.raises(
+        ValueError, match=rf"images\[0\] must have shape \(3, 3, {TINY.image_size}, {TINY.image_size}\)"
+    ):
         backbone.prefix([images[0][..., :32]], image_valid[:1], tokens, token_valid)
     with pytest.raises(ValueError, match="one entry per image; got 1 for 2"):
         backbone.prefix(images, image_valid[:1], tokens, token_valid)

@@ -144,6 +144,7 @@ def test_a_folder_without_a_policy_is_refused(tmp_path):
 
 
 def test_a_model_that_did_not_take_its_weights_is_refused(act, monkeypatch):
+    torch.manual_seed(1)  # other weights than the saved ones
     random = ACTPolicy.from_pretrained
     monkeypatch.setattr(ACTPolicy, "from_pretrained", classmethod(lambda cls, folder, config: ACTPolicy(config)))
     with pytest.raises(ValueError, match=r"was not loaded: of the \d+ tensors .* other values in \d+ \(model"):

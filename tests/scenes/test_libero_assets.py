@@ -65,6 +65,6 @@ def test_perturbations_are_found_beside_the_assets_or_where_the_variable_says(tm
 
 def test_stand_ins_are_counted_from_the_manifest(tmp_path):
     (tmp_path / "assets").mkdir()
-    assert libero_assets.stand_ins.__wrapped__(tmp_path / "assets") == 0
+    assert libero_assets.stand_ins.__wrapped__(tmp_path / "assets") == []
     (tmp_path / "MANIFEST.txt").write_text("# STANDIN is a word\nSTANDIN assets/a.png\nSTANDIN assets/b.msh\n0 1 c\n")
-    assert libero_assets.stand_ins.__wrapped__(tmp_path / "assets") == 2
+    assert libero_assets.stand_ins.__wrapped__(tmp_path / "assets") == ["assets/a.png", "assets/b.msh"]
