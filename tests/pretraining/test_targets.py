@@ -60,7 +60,8 @@ def test_the_can_is_red_where_it_is_projected(plain):
     red, green, blue = samples.external[0, row, column].astype(int)
     assert red > 2 * green
     assert red > 2 * blue
-    assert samples.external[0, row, SIZE - 1 - column].min() > 2 * green  # not its mirror image
+    red, green, _ = samples.external[0, row, SIZE - 1 - column].astype(int)
+    assert red < 2 * green  # its mirror image shows something else
 
 
 def test_patches_count_row_by_row_with_a_class_for_out_of_sight():
@@ -96,7 +97,7 @@ def test_a_spotter_learns_where_a_mark_is():
     tokens, patch = torch.zeros(5, 4, 8), torch.arange(5)[:, None]
     tokens[torch.arange(4), torch.arange(4), 0] = 1.0  # the fifth picture holds none
     optimizer = torch.optim.Adam(spotter.parameters(), 0.1)
-    for _ in range(60):
+    for _ in range(150):
         optimizer.zero_grad()
         loss = spotter(tokens, patch, torch.full((5, 1, 2), 0.25))
         loss.backward()
