@@ -24,7 +24,8 @@ parameters, trained together with a quantile head on scripted data. Made by `qhe
 Simulated scenes only: the embedded pick-and-place (robosuite {robosuite}, mujoco {mujoco}). A Panda arm, an open
 basket, a can, a milk carton, a loaf of bread and a cereal box; things, basket and arm in varied places, every thing a
 distractor of the others. The instruction names one: "pick up the ... and place it in the basket". Pictures are
-{camera} x {camera} pixels (external and wrist), rendered at that size; evaluate with `--camera-size {camera}`. It plans ten actions and executes {steps} before it looks again.
+{camera} x {camera} pixels (external and wrist), rendered at that size; evaluate with `--camera-size {camera}`. It plans
+ten actions and executes {steps} before it looks again.
 
 | data | samples |
 |---|---|
