@@ -17,7 +17,7 @@ LIMIT = 12_000_000
 
 def test_it_has_all_files_of_a_policy_and_stays_small():
     names = {path.name for path in base_checkpoint().iterdir()}
-    assert {"config.json", "model.safetensors", "README.md", "policy_preprocessor.json"} <= names
+    assert {"config.json", "model.safetensors", "README.md", "policy_preprocessor.json", "training.jsonl"} <= names
     assert sum(path.stat().st_size for path in base_checkpoint().iterdir() if path.is_file()) < LIMIT
 
 

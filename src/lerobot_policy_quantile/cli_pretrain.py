@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +93,7 @@ def _train(plan: "Budget", out: Path, seed: int, workers: int, notes: Console) -
 def _finish(plan: "Budget", out: Path, seed: int, workers: int) -> None:
     from lerobot_policy_quantile.pretraining.card import data_card
     from lerobot_policy_quantile.pretraining.checkpoint import write_checkpoint
-    from lerobot_policy_quantile.pretraining.train import Trainer
+    from lerobot_policy_quantile.pretraining.train import LOG, Trainer
 
     trainer = Trainer(out / DATA, out, plan.training, seed, world=workers)
     figures = trainer.gate()
@@ -100,6 +101,7 @@ def _finish(plan: "Budget", out: Path, seed: int, workers: int) -> None:
     parameters = sum(p.numel() for p in trainer.student.policy.parameters())
     card = data_card(trainer.samples, plan.training, seed, figures, parameters)
     write_checkpoint(trainer.student, trainer.statistics, out / POLICY, card)
+    shutil.copy(out / LOG, out / POLICY / LOG)
     for name, value in figures.items():
         typer.echo(f"{name:22} {value:.4g}")
     typer.echo(f"checkpoint in {out / POLICY}")

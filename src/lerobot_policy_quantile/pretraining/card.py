@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from lerobot_policy_quantile.pretraining.gate import things_in
 from lerobot_policy_quantile.pretraining.samples import STATIC, Samples
-from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, WEIGHTS
+from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, N_ACTION_STEPS, WEIGHTS
 from lerobot_policy_quantile.pretraining.train import TrainingBudget
 
 _CARD = """\
@@ -24,7 +24,8 @@ parameters, trained together with a quantile head on scripted data. Made by `qhe
 Simulated scenes only: the embedded pick-and-place (robosuite {robosuite}, mujoco {mujoco}). A Panda arm, an open
 basket, a can, a milk carton, a loaf of bread and a cereal box; things, basket and arm in varied places, every thing a
 distractor of the others. The instruction names one: "pick up the ... and place it in the basket". Pictures are
-{camera} x {camera} pixels (external and wrist), rendered at that size; evaluate with `--camera-size {camera}`.
+{camera} x {camera} pixels (external and wrist), rendered at that size; evaluate with `--camera-size {camera}`. It plans
+ten actions and executes {steps} before it looks again.
 
 | data | samples |
 |---|---|
@@ -62,6 +63,7 @@ def data_card(samples: Samples, budget: TrainingBudget, seed: int, figures: dict
         robosuite=version("robosuite"),
         mujoco=version("mujoco"),
         camera=CAMERA_SIZE,
+        steps=N_ACTION_STEPS,
         play=int((samples.driven != STATIC).sum()),
         static=int((samples.driven == STATIC).sum()),
         things=", ".join(f"{name} {count}" for name, count in things_in(samples).items()),
