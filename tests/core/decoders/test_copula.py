@@ -33,7 +33,7 @@ def test_the_fit_recovers_the_copula_that_made_the_data(seed):
     true = correlation(seed)
     draws = torch.randn(8000, SIZE, generator=torch.Generator().manual_seed(seed)) @ torch.linalg.cholesky(true).T
     found = fit_copula(
-        uniform_law(8000), phi(draws).view(-1, H, D), torch.ones(8000, H, D, dtype=torch.bool), shrinkage=0
+        uniform_law(8000), phi(draws).view(-1, H, D), torch.ones(8000, H, D, dtype=torch.bool), shrinkage=0.0
     )
     assert (found - true).abs().max() < 0.05
 
