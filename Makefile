@@ -3,7 +3,7 @@ PY := .venv/bin/python
 TEST_PROCESSES ?= 2
 
 .PHONY: help demo study base base-proof test check verify bench bench-env expert plus-instances pro-tasks fullsize \
-	serve-load serve-fuzz soak format lock clean
+	serve-load serve-fuzz soak adaptive format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,13 +41,17 @@ bench-env: .venv/.ready ## steps per second with pictures on demand against rend
 expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of LIBERO-Object (half an hour)
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py
 
-serve-load: .venv/.ready ## 100 clients x 100 requests, slow clients, a killed server; writes runs/serve-load/
+serve-load: .venv/.ready ## 100 clients x 100 requests, slow clients, a killed server, a real policy; writes runs/serve-load/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_load
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_load_policy
 
 serve-fuzz: .venv/.ready ## 200,000 malformed frames against a running server; writes runs/serve-fuzz/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_fuzz
 
-soak: .venv/.ready ## an hour of clients: the server's memory and descriptors stay flat; writes runs/soak/
+adaptive: .venv/.ready ## adaptive replanning against fixed steps in the embedded scene; resumes; writes runs/adaptive/
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.adaptive
+
+soak: .venv/.ready ## an hour of clients: the server's memory, descriptors and threads stay flat; writes runs/soak/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_soak
 
 plus-instances: .venv/.ready ## reset, step and render instances of every LIBERO-Plus category that has its files

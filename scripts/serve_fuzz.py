@@ -22,12 +22,13 @@ from pathlib import Path
 import msgpack
 import numpy as np
 
+from lerobot_policy_quantile.base_policy import base_checkpoint
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import BLOCK, RequestError
 from lerobot_policy_quantile.serving.wire import DTYPES, pack
 from scripts.raw_websocket import BINARY, CLOSE, TEXT, RawWebSocket, encode
 from scripts.serve_load import artificial_server
-from scripts.serving_process import ServerProcess, VitalSigns, observation, save_policy, serving
+from scripts.serving_process import ServerProcess, VitalSigns, observation, serving
 
 GROWTH_MIB = 32.0
 CLOSED_SHARE = 0.05
@@ -250,7 +251,7 @@ def main() -> int:
         with (
             artificial_server(16, 64, 0.0)
             if options.artificial
-            else serving(save_policy(Path(folder) / "policy"), log=options.out / "log") as server
+            else serving(base_checkpoint(), log=options.out / "log") as server
         ):
             run(server.url, min(2000, options.frames // 10), options.threads, bait)  # warm-up
             before, began = server.vital_signs(), time.monotonic()
@@ -260,7 +261,7 @@ def main() -> int:
         executed = bait.exists()
     growth = {name: round(getattr(after, name) - getattr(before, name), 1) for name in VitalSigns._fields}
     report = {
-        "model": "artificial" if options.artificial else "tiny policy, qhead serve",
+        "model": "artificial" if options.artificial else "base checkpoint, qhead serve",
         "frames": seen[ANSWERED] + seen[REFUSED] + seen["broken"],
         "seconds": round(seconds, 1),
         "growth": growth,

@@ -8,7 +8,6 @@ import argparse
 import json
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -18,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from lerobot_policy_quantile.base_policy import base_checkpoint
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import RequestError
-from scripts.serving_process import ServerProcess, VitalSigns, observation, save_policy, serving
+from scripts.serving_process import ServerProcess, VitalSigns, observation, serving
 
 GROWTH = {"own_mib": 16.0, "descriptors": 8, "threads": 4}
 """Most that may be added between the first and the last sixth of the judged time."""
@@ -76,7 +76,7 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     counts = {"answers": 0, "visits": 0, "gone": 0}
-    with tempfile.TemporaryDirectory() as folder, serving(save_policy(Path(folder)), log=options.out / "log") as server:
+    with serving(base_checkpoint(), log=options.out / "log") as server:
         until = time.monotonic() + 60 * options.minutes
         arguments = (options.pause, until, counts)
         threads = [

@@ -91,7 +91,7 @@ def test_the_genuine_client_brings_its_api_key():
 
 @pytest.mark.parametrize("header", [None, "Api-Key wrong", f"Bearer {TOKEN}", f"Api-Key {TOKEN}x", "Api-Key ", TOKEN])
 def test_without_the_token_nobody_gets_in(header):
-    with running(FakeModel(), token=TOKEN) as server:
+    with running(FakeModel(), token=TOKEN, host="0.0.0.0") as server:
         headers = {} if header is None else {"Authorization": header}
         with pytest.raises(InvalidStatus) as refused, connect(server.url, additional_headers=headers):
             pass
@@ -472,6 +472,25 @@ def test_a_row_that_fails_costs_the_others_nothing_and_says_no_secret():
     assert "RuntimeError" in error.message
     assert "secret" not in error.text()
     assert "Traceback" not in error.text()
+
+
+def test_the_metrics_page_counts_requests_errors_latency_queue_batches_and_spread():
+    with running(FakeModel()) as server, PolicyClient(server.url) as client:
+        for number in range(3):
+            client.infer(request(number), want=["spread"])
+        with pytest.raises(RequestError):
+            client.infer(request(prompt=3), want=[])
+        page = urllib.request.urlopen(server.url.replace("ws", "http") + "/metrics").read().decode()
+    for line in (
+        'qhead_requests_total{outcome="answered"} 3.0',
+        'qhead_errors_total{kind="invalid"} 1.0',
+        "qhead_request_seconds_count 4.0",
+        "qhead_batch_size_sum 3.0",
+        "qhead_spread_count 3.0",
+        "qhead_queue_length 0.0",
+        "qhead_connections 1.0",
+    ):
+        assert line in page, line
 
 
 # --- the guard ---
