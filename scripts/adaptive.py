@@ -1,16 +1,17 @@
 """`make adaptive`: does it pay to look again sooner where the policy is in doubt? Measured in the embedded scene.
 
 The base checkpoint, median decoding, four ways to execute its chunks of ten: always three steps per look, always ten,
-and adaptively (`Replanning`) with two thresholds. The thresholds are the terciles of the spread that a few episodes
-with three steps per look have shown, on initial states that no proof uses and without regard to success. Then all
-four run on the same other states. A stopped run goes on where it was.
+and adaptively (`Replanning`) with two thresholds. The thresholds are those at which the chunks of a few episodes
+would have been followed for three and for five steps per look; these episodes begin in states that no proof uses, and
+whether they succeeded is not looked at. Then all four run on the same other states. A stopped run goes on where it
+was.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from multiprocessing import get_context
@@ -18,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from lerobot_policy_quantile.base_policy import base_checkpoint
 from lerobot_policy_quantile.core.levels import quantile_levels
-from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, World
+from lerobot_policy_quantile.evaluation.contract import Array, Chunk, Observation, World
 from lerobot_policy_quantile.evaluation.lerobot_policies import fingerprint, load_lerobot_policy
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
@@ -37,8 +39,9 @@ from lerobot_policy_quantile.serving.spread import Replanning, spread
 TASKS = (1, 2, 3, 4)
 CHOOSING, MEASURING = range(1), range(45, 50)
 """Indices of the tasks: the first were looked at before, when three steps per look were chosen; the others were not."""
-TERCILES = (1 / 3, 2 / 3)
-LEAST = 2
+STEPS_PER_LOOK = (3, 5)
+"""Thresholds are chosen for about so many steps per look: as often as the fixed three, and less often."""
+LEAST, CHUNK_SIZE = 2, 10
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def run_one(folder: Path, way: Way, task: int, index: int) -> Episode:
     return Episode(way.name, task, index, outcome.status == "success", outcome.steps, looks, policy.doubt)
 
 
-def episodes(folder: Path, wanted: Sequence[tuple[Way, int, int]], file: Path, workers: int) -> Iterator[Episode]:
+def episodes(folder: Path, wanted: Sequence[tuple[Way, int, int]], file: Path, pool: Executor) -> Iterator[Episode]:
     """What the file holds already, then what it does not, written as it ends."""
     done = [Episode(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
     stored = {(episode.way, episode.task, episode.index): episode for episode in done}
@@ -138,17 +141,25 @@ def episodes(folder: Path, wanted: Sequence[tuple[Way, int, int]], file: Path, w
             missing.append((way, task, index))
     if not missing:
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for episode in pool.map(partial(run_one, folder), *zip(*missing, strict=True)):
-            with file.open("a") as lines:
-                lines.write(json.dumps(asdict(episode)) + "\n")
-            yield episode
+    for episode in pool.map(partial(run_one, folder), *zip(*missing, strict=True)):
+        with file.open("a") as lines:
+            lines.write(json.dumps(asdict(episode)) + "\n")
+        yield episode
 
 
 def thresholds(seen: Sequence[Episode]) -> list[float]:
-    """Terciles of the doubt at all steps of all chunks."""
-    doubt = [width for episode in seen for width in episode.doubt]
-    return [round(float(value), 4) for value in np.quantile(doubt, TERCILES)]
+    """The spreads at which the chunks seen would have been followed for so many steps per look."""
+    doubt = np.array([width for episode in seen for width in episode.doubt]).reshape(-1, CHUNK_SIZE)
+    candidates = np.unique(doubt.round(4))
+    per_look = np.array([steps_per_look(doubt, threshold) for threshold in candidates])
+    return [float(candidates[np.argmax(per_look >= steps)]) for steps in STEPS_PER_LOOK]
+
+
+def steps_per_look(doubt: Float[Array, "n h"], threshold: float) -> float:
+    """Steps over looks if every chunk stood for as many steps as any other: the harmonic mean of their lengths."""
+    over = doubt > threshold
+    steps = np.where(over.any(axis=1), over.argmax(axis=1), CHUNK_SIZE).clip(LEAST, CHUNK_SIZE)
+    return float(1 / (1 / steps).mean())
 
 
 def row(name: str, members: Sequence[Episode]) -> list[str]:
@@ -180,13 +191,14 @@ def main() -> int:
     options = parser.parse_args()
     folder, notes = base_checkpoint(), Console(stderr=True)
     require_same_policy(options.out, fingerprint(folder))
-    three = Way(steps=3)
-    first = [(three, task, index) for index in CHOOSING for task in TASKS]
-    chosen = thresholds(list(track(episodes(folder, first, options.out, options.workers), "choosing", len(first))))
-    notes.print(f"thresholds, terciles of the spread on {len(first)} other states: {chosen}")
-    ways = [three, Way(steps=10), *(Way(threshold=value) for value in chosen)]
-    wanted = [(way, task, index) for index in MEASURING for task in TASKS for way in ways]  # all ways, state by state
-    measured = list(track(episodes(folder, wanted, options.out, options.workers), "measuring", len(wanted)))
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        three = Way(steps=3)
+        first = [(three, task, index) for index in CHOOSING for task in TASKS]
+        chosen = thresholds(list(track(episodes(folder, first, options.out, pool), "choosing", len(first))))
+        notes.print(f"thresholds for {STEPS_PER_LOOK} steps per look on {len(first)} other states: {chosen}")
+        ways = [three, Way(steps=10), *(Way(threshold=value) for value in chosen)]
+        wanted = [(way, task, index) for index in MEASURING for task in TASKS for way in ways]  # state by state
+        measured = list(track(episodes(folder, wanted, options.out, pool), "measuring", len(wanted)))
     columns = (
         "steps per look",
         "in the basket",

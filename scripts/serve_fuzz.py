@@ -15,8 +15,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgpack
@@ -28,7 +29,7 @@ from lerobot_policy_quantile.serving.protocol import BLOCK, RequestError
 from lerobot_policy_quantile.serving.wire import DTYPES, pack
 from scripts.raw_websocket import BINARY, CLOSE, TEXT, RawWebSocket, encode
 from scripts.serve_load import artificial_server
-from scripts.serving_process import ServerProcess, VitalSigns, observation, serving
+from scripts.serving_process import RunningServer, VitalSigns, observation, serving
 
 GROWTH_MIB = 32.0
 CLOSED_SHARE = 0.05
@@ -55,7 +56,8 @@ class Frames:
 
     def __init__(self, seed: int, bait: Path) -> None:
         self._random, self._bait = random.Random(seed), str(bait)
-        self._good = pack({**observation(np.random.default_rng(seed), 8), BLOCK: {"want": ["spread"]}})
+        good = {**observation(np.random.default_rng(seed), 8), BLOCK: {"want": ["spread"]}}
+        self._good, self._nearly = pack(good), pack({**good, "entry nobody asked for": 1})
         self._kinds = [
             self._noise,
             self._mutated,
@@ -78,7 +80,8 @@ class Frames:
         return self._random.randbytes(self._random.choice([0, 1, 7, 64, 1024, 4096]))
 
     def _mutated(self) -> bytes:
-        frame = bytearray(self._good)
+        """Where the changed bytes are pixels the request stays fine: one in ten may then cost an inference."""
+        frame = bytearray(self._good if self._random.random() < 0.1 else self._nearly)
         for _ in range(self._random.randint(1, 8)):
             frame[self._random.randrange(min(len(frame), 200))] = self._random.randrange(256)
         return bytes(frame)
@@ -242,17 +245,14 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=200_000)
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long, whatever has been sent")
     parser.add_argument("--artificial", action="store_true", help="an artificial model: the door without a policy")
+    parser.add_argument("--running", nargs=2, metavar=("URL", "PID"), help="a server of this machine that runs already")
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("runs/serve-fuzz"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         bait = Path(folder) / "executed"
-        with (
-            artificial_server(16, 64, 0.0)
-            if options.artificial
-            else serving(base_checkpoint(), log=options.out / "log") as server
-        ):
+        with target(options) as server:
             run(server.url, min(2000, options.frames // 10), options.threads, bait)  # warm-up
             before, began = server.vital_signs(), time.monotonic()
             seen = run(server.url, options.frames, options.threads, bait, options.minutes)
@@ -277,7 +277,21 @@ def main() -> int:
     return 0 if answers and clean and max(growth["own_mib"], growth["resident_mib"]) < GROWTH_MIB else 1
 
 
-def still_answers(server: ServerProcess) -> bool:
+@contextmanager
+def target(options: argparse.Namespace) -> Iterator[RunningServer]:
+    """The server to be attacked, and its process for the vital signs."""
+    if options.running is not None:
+        url, pid = options.running
+        yield RunningServer(url, int(pid))
+    elif options.artificial:
+        with artificial_server(16, 64, 0.0) as server:
+            yield server
+    else:
+        with serving(base_checkpoint(), log=options.out / "log") as server:
+            yield server
+
+
+def still_answers(server: RunningServer) -> bool:
     """Whether an ordinary client is served after all that."""
     try:
         with PolicyClient(server.url, timeout=60) as client:

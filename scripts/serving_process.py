@@ -78,28 +78,28 @@ def vital_signs(process: int | str = "self") -> VitalSigns:
     )
 
 
-class ServerProcess:
-    """A running `qhead serve`."""
+class RunningServer:
+    """A server of this machine, known by its address and its process."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self.process, self.url = process, url
+    def __init__(self, url: str, pid: int) -> None:
+        self.url, self.pid = url, pid
 
     @property
     def port(self) -> int:
         """Where it listens."""
         return int(self.url.rpartition(":")[2])
 
-    def resident_mib(self) -> float:
-        """Memory it holds."""
-        return self.vital_signs().resident_mib
-
-    def descriptors(self) -> int:
-        """Open files and sockets."""
-        return self.vital_signs().descriptors
-
     def vital_signs(self) -> VitalSigns:
         """What it holds at this moment."""
-        return vital_signs(self.process.pid)
+        return vital_signs(self.pid)
+
+
+class ServerProcess(RunningServer):
+    """A server that we started."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        super().__init__(url, process.pid)
+        self.process = process
 
     def alive(self) -> bool:
         """Whether it still runs."""

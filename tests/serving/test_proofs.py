@@ -70,17 +70,14 @@ def test_chunks_are_followed_as_far_as_the_way_says(way, steps, executed):
     np.testing.assert_allclose(policy.doubt, 0.08 * (1 + np.arange(10)), atol=1e-4)
 
 
-def test_thresholds_are_terciles_and_a_row_counts_looks_and_successes():
-    seen = [
-        Episode("fixed 3", 1, index, success=index > 0, steps=30, looks=10, doubt=[0.1, 0.2, 0.3, 0.4])
-        for index in range(4)
-    ]
-    assert thresholds(seen) == [0.2, 0.3]
-    assert row("fixed 3", seen) == [
-        "fixed 3",
-        "3 of 4",
-        "30% to 95%",
-        "10.0 (10.0 to 10.0)",
-        "3.0",
-        "30.0 (30.0 to 30.0)",
-    ]
+def test_thresholds_follow_the_chunks_seen_for_three_and_five_steps_per_look():
+    """Spread n / 100 at step n: a threshold of 0.03 is passed by the steps 0 to 3 (four of them), and so on."""
+    chunks = [round(0.01 * step, 4) for step in range(10)] * 3
+    seen = [Episode("fixed 3", 1, index, True, 30, 10, chunks) for index in range(2)]
+    assert thresholds(seen) == [0.02, 0.04]
+
+
+def test_a_row_counts_looks_and_successes():
+    seen = [Episode("fixed 3", 1, index, index > 0, steps=30, looks=10, doubt=[]) for index in range(4)]
+    figures = ["3 of 4", "30% to 95%", "10.0 (10.0 to 10.0)", "3.0", "30.0 (30.0 to 30.0)"]
+    assert row("fixed 3", seen) == ["fixed 3", *figures]

@@ -392,7 +392,7 @@ def test_an_old_observation_is_refused_by_the_clients_word_or_by_its_way():
 
 def test_a_request_that_cannot_be_answered_in_time_is_told_so_and_the_next_is_fine():
     with running(FakeModel(cost=0.5)) as server, PolicyClient(server.url) as client:
-        with pytest.raises(RequestError, match=r"no answer within 0\.050 s") as refused:
+        with pytest.raises(RequestError, match=r"no answer within 0\.0\d+ s|the deadline passed") as refused:
             client.infer(request(), deadline=0.05)
         assert refused.value.kind is ErrorKind.DEADLINE
         assert client.infer(request(), want=[])["actions"].shape == (STEPS, ACTION_DIM)
