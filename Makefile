@@ -41,9 +41,8 @@ bench-env: .venv/.ready ## steps per second with pictures on demand against rend
 expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of LIBERO-Object (half an hour)
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py
 
-serve-load: .venv/.ready ## 100 clients x 100 requests, slow clients, a killed server, a real policy; writes runs/serve-load/
+serve-load: .venv/.ready ## 100 clients x 100 requests, slow clients, a killed server; writes runs/serve-load/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_load
-	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_load_policy
 
 serve-fuzz: .venv/.ready ## 200,000 malformed frames against a running server; writes runs/serve-fuzz/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_fuzz

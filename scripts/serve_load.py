@@ -23,7 +23,7 @@ import numpy as np
 from websockets.asyncio.client import connect
 
 from lerobot_policy_quantile.evaluation.contract import Observation, Prediction
-from lerobot_policy_quantile.serving.contract import Model, Spec
+from lerobot_policy_quantile.serving.contract import Spec
 from lerobot_policy_quantile.serving.protocol import BLOCK
 from lerobot_policy_quantile.serving.server import PolicyServer, Settings
 from lerobot_policy_quantile.serving.wire import pack, unpack
@@ -53,12 +53,11 @@ class ArtificialModel:
         ]
 
 
-def single(model: Model, seed: int, decoder: str | None, seen: Sequence[dict[str, Any]]) -> list[Any]:
+def single(seed: int, seen: Sequence[dict[str, Any]]) -> list[Any]:
     """The same episode, asked alone and without a server."""
-    memory = model.begin(seed, decoder)
-    rows = [
-        Observation({n: o[n] for n in CAMERAS}, o["observation/state"].astype(np.float64), o["prompt"]) for o in seen
-    ]
+    model = ArtificialModel(0.0)
+    memory = model.begin(seed, None)
+    rows = [Observation({n: o[n] for n in CAMERAS}, o["observation/state"].astype(np.float64), "") for o in seen]
     return [model.predict([row], [memory])[0].actions for row in rows]
 
 
@@ -93,8 +92,8 @@ def child(max_batch: int, queue: int, cost: float = COST) -> Iterator[tuple[str,
 class Caller:
     """A client that asks numbered questions and keeps what it heard."""
 
-    def __init__(self, seed: int, decoder: str | None = None, size: int = SIZE) -> None:
-        self.seed, self.decoder, self._size = seed, decoder, size
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.seen: list[dict[str, Any]] = []
         self.heard: list[Any] = []
         self.seconds: list[float] = []
@@ -105,14 +104,13 @@ class Caller:
         """Connect and begin the episode."""
         self._socket = await connect(url, compression=None, open_timeout=120)
         await self._socket.recv()
-        wishes = {"reset": True, "seed": self.seed} | ({} if self.decoder is None else {"decoder": self.decoder})
-        await self._socket.send(pack({BLOCK: wishes}))
+        await self._socket.send(pack({BLOCK: {"reset": True, "seed": self.seed}}))
         await self._socket.recv()
 
     async def ask(self, count: int) -> None:
         """Some questions, one after the other."""
         for _ in range(count):
-            seen = observation(self._draw, self._size)
+            seen = observation(self._draw, SIZE)
             began = time.monotonic()
             await self._socket.send(pack({**seen, BLOCK: {}}))
             answer = await self._socket.recv()
@@ -127,20 +125,14 @@ class Caller:
         """Say goodbye."""
         await self._socket.close()
 
-    def cross_talk(self, model: Model) -> float:
+    def cross_talk(self) -> float:
         """Largest difference from the same episode asked alone."""
-        alone = single(model, self.seed, self.decoder, self.seen)
-        return float(np.abs(np.array(self.heard) - np.array(alone)).max())
+        return float(np.abs(np.array(self.heard) - np.array(single(self.seed, self.seen))).max())
 
 
 async def crowd(url: str, count: int, first_seed: int) -> list[Caller]:
-    """Connected clients."""
-    return await connected(url, [Caller(first_seed + n) for n in range(count)])
-
-
-async def connected(url: str, callers: list[Caller]) -> list[Caller]:
-    """The same clients once they are connected, ten at a time."""
-    count = len(callers)
+    """Connected clients, ten at a time."""
+    callers = [Caller(first_seed + n) for n in range(count)]
     for some in range(0, count, 10):
         await asyncio.gather(*(caller.open(url) for caller in callers[some : some + 10]))
     return callers
@@ -173,7 +165,7 @@ async def throughput(clients: int, requests: int, rounds: int) -> dict[str, Any]
         "clients": clients,
         "requests_answered": len(latencies),
         "errors": sum((caller.errors for caller in (*batched, *unbatched)), Counter()),
-        "cross_talk": max(caller.cross_talk(ArtificialModel(0.0)) for caller in (*batched, *unbatched)),
+        "cross_talk": max(caller.cross_talk() for caller in (*batched, *unbatched)),
         "p50_ms": round(1e3 * float(np.quantile(latencies, 0.5)), 1),
         "p99_ms": round(1e3 * float(np.quantile(latencies, 0.99)), 1),
         "batched_per_second": round(rates["batched"], 1),
@@ -189,7 +181,7 @@ async def overload(clients: int) -> dict[str, Any]:
         await timed(callers, 3)
         errors = sum((caller.errors for caller in callers), Counter())
         answered = sum(len(caller.heard) for caller in callers)
-        talk = max(caller.cross_talk(ArtificialModel(0.0)) for caller in callers if caller.heard)
+        talk = max(caller.cross_talk() for caller in callers if caller.heard)
         for caller in callers:
             await caller.close()
     return {"asked": 3 * clients, "answered": answered, "errors": errors, "cross_talk": talk}

@@ -1,6 +1,5 @@
-"""The examples run: the Piper's loop with a simulated arm, LeRobot's own command with a simulated robot."""
+"""The examples run: the Piper's loop with a simulated arm, the others as far as they go without their hardware."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lerobot_policy_quantile.base_policy import base_checkpoint
 from lerobot_policy_quantile.cli import app
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from tests.support.fake_model import FakeModel
@@ -42,17 +40,6 @@ def test_the_piper_example_writes_one_row_per_trial_and_goes_on_after_a_break(tm
     assert [cell.strip() for cell in table.stdout.splitlines()[2].split("|")][3:6] == ["fold", "wipe", "Avg."]
     assert "| 66.7 [20.8, 93.9] | 0.0 [0.0, 79.3] | 33.3 [" in table.stdout
     assert "paper, real-robot results" in table.stdout
-
-
-def test_the_genuine_lerobot_rollout_drives_a_robot_with_our_policy(tmp_path):
-    """The base checkpoint, a robot of a plugin package, LeRobot's own command line; a second of it."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"}
-    command = [EXAMPLES / "lerobot_simulated.sh", base_checkpoint(), "1", tmp_path]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["instruction"] == "pick up the can and place it in the basket"
-    assert report["steps"] >= 1
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.sh")), ids=lambda path: path.name)
