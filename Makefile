@@ -5,7 +5,7 @@ TEST_PROCESSES ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo study base base-proof test check verify bench bench-env expert plus-instances pro-tasks fullsize \
-	serve-load serve-fuzz soak format lock clean
+	serve-load serve-fuzz soak adaptive format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +49,10 @@ serve-load: .venv/.ready ## 100 clients x 100 requests, slow clients, a killed s
 serve-fuzz: .venv/.ready ## 200,000 malformed frames against a running server; writes runs/serve-fuzz/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_fuzz
 
-soak: .venv/.ready ## an hour of clients: the server's memory and descriptors stay flat; writes runs/soak/
+adaptive: .venv/.ready ## adaptive replanning against fixed steps in the embedded scene; resumes; writes runs/adaptive/
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.adaptive
+
+soak: .venv/.ready ## an hour of clients: the server's memory, descriptors and threads stay flat; writes runs/soak/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_soak
 
 plus-instances: .venv/.ready ## reset, step and render instances of every LIBERO-Plus category that has its files

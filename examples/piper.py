@@ -5,7 +5,8 @@
 The robot's machine needs `piper_sdk` and OpenCV; the policy runs where `qhead serve` does. Joints are absolute, in
 radians, the gripper in metres, as the demonstrations must have been recorded: start the server with --limits that fit
 the arm, and try with --simulate first. After each trial the operator says whether it succeeded; run the same command
-again to go on after a break. `hold` commands the joints the arm has at that moment.
+again to go on after a break, or with another --task and the same --out: `qhead table runs/piper` is the table over all
+tasks. `hold` commands the joints the arm has at that moment.
 """
 
 import argparse
@@ -136,7 +137,7 @@ def trial(key: EpisodeKey, arm: Arm, task: str, asker: Asker, seconds: float, co
         wall_seconds=time.monotonic() - began,
         first_action=robot.first_action,
         final_state=tuple(map(float, arm.state())),
-        scene_context={"robot": type(arm).__name__, "task": task, "seconds": str(seconds)},
+        scene_context={"robot": type(arm).__name__, "seconds": str(seconds)},
         policy_context=context,
     )
 

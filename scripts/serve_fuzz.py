@@ -1,7 +1,8 @@
 """`make serve-fuzz`: malformed frames against a running server, which must neither fall, run code, swell nor go deaf.
 
 Random bytes, mutated requests, nesting, lying lengths, huge shapes, object dtypes, pickles that would leave a
-folder behind, text frames and wrong fields, over connections that stay and some that are closed after every error.
+folder behind, text frames, wrong fields and bytes that are no websocket frame, over connections that stay and some that
+are closed after every error.
 """
 
 import argparse
@@ -12,24 +13,32 @@ import random
 import struct
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgpack
 import numpy as np
-from websockets.exceptions import ConnectionClosed, WebSocketException
-from websockets.sync.client import connect
 
-from lerobot_policy_quantile.serving.client import PolicyClient
-from lerobot_policy_quantile.serving.protocol import BLOCK
+from lerobot_policy_quantile.base_policy import base_checkpoint
+from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
+from lerobot_policy_quantile.serving.protocol import BLOCK, RequestError
 from lerobot_policy_quantile.serving.wire import DTYPES, pack
+from scripts.raw_websocket import BINARY, CLOSE, TEXT, RawWebSocket, encode
 from scripts.serve_load import artificial_server
-from scripts.serving_process import observation, save_policy, serving
+from scripts.serving_process import RunningServer, VitalSigns, observation, serving
 
 GROWTH_MIB = 32.0
+CLOSED_SHARE = 0.05
+"""Of the frames: sent by clients that are closed after each, 10,000 connections in the whole run."""
+PIPELINE = 64
+"""Frames sent before the first answer is read; their answers fit into the sockets' buffers."""
+FAULTS = ("leaked", "left open", "no answer")
+"""What must not be seen: a traceback, a connection that stays after its error, a frame without a reply."""
+ANSWERED, REFUSED = "answered with actions", "refused with a sentence"
 
 
 class Bait:
@@ -47,7 +56,8 @@ class Frames:
 
     def __init__(self, seed: int, bait: Path) -> None:
         self._random, self._bait = random.Random(seed), str(bait)
-        self._good = pack({**observation(np.random.default_rng(seed), 8), BLOCK: {"want": ["spread"]}})
+        good = {**observation(np.random.default_rng(seed), 8), BLOCK: {"want": ["spread"]}}
+        self._good, self._nearly = pack(good), pack({**good, "entry nobody asked for": 1})
         self._kinds = [
             self._noise,
             self._mutated,
@@ -70,7 +80,8 @@ class Frames:
         return self._random.randbytes(self._random.choice([0, 1, 7, 64, 1024, 4096]))
 
     def _mutated(self) -> bytes:
-        frame = bytearray(self._good)
+        """Where the changed bytes are pixels the request stays fine: one in ten may then cost an inference."""
+        frame = bytearray(self._good if self._random.random() < 0.1 else self._nearly)
         for _ in range(self._random.randint(1, 8)):
             frame[self._random.randrange(min(len(frame), 200))] = self._random.randrange(256)
         return bytes(frame)
@@ -118,51 +129,114 @@ class Frames:
         return self._noise().decode("latin-1")
 
 
-def attack(url: str, frames: Frames, count: int, seen: Counter[str], *, stays: bool, until: float) -> None:
-    """Send frames, reading every answer. A client that stays has spoken our part of the protocol: errors leave it open.
+def broken(draw: random.Random) -> bytes:
+    """Bytes that are no websocket frame: after them a server can only close."""
+    return draw.choice(
+        [
+            b"\x82\x05plain",  # not masked
+            b"\x83\x80\0\0\0\0",  # an opcode nobody has defined
+            b"\xc2\x80\0\0\0\0",  # a reserved bit
+            b"\x82\xff" + struct.pack(">Q", 2**62) + b"\0\0\0\0",  # far over the size limit
+            b"\x82\xff" + struct.pack(">Q", 2**63) + b"\0\0\0\0",  # a length that may not be
+            b"\x89\xfe\x01\x00\0\0\0\0" + b"x" * 256,  # a ping that is too long
+            b"\x80\x81\0\0\0\0x",  # goes on with a message that never began
+            encode(b"\xff\xfe\xfd", TEXT),  # a text that is none
+        ]
+    )
 
-    Any other is closed after every error, as by openpi's server, and connects again.
-    """
-    sent = 0
-    while sent < count and time.monotonic() < until:
-        with connect(url, compression=None, open_timeout=60) as socket:
-            socket.recv(timeout=60)
-            if stays:
-                socket.send(pack({BLOCK: {"reset": True}}))
-                socket.recv(timeout=60)
-            try:
-                while sent < count and time.monotonic() < until:
-                    kind, frame = frames.next()
-                    socket.send(frame)
-                    answer = socket.recv(timeout=60)
-                    sent += 1
-                    seen[kind] += 1
-                    seen["answered with actions" if isinstance(answer, bytes) else "refused with a sentence"] += 1
-                    if isinstance(answer, str):
-                        seen["leaked"] += "Traceback" in answer or len(answer) > 1000
-                        if not stays and kind != "wish":
-                            break
-            except ConnectionClosed:
-                seen["closed"] += 1
+
+class Attack:
+    """Sends frames until it has sent its share or the time is over, and counts what came back."""
+
+    def __init__(self, url: str, seed: int, bait: Path, until: float) -> None:
+        self._url, self._until = url, until
+        self._frames, self._random = Frames(seed, bait), random.Random(seed)
+        self.seen: Counter[str] = Counter()
+        self.sent = 0
+
+    def in_one_go(self, count: int) -> None:
+        """A client that has spoken our part of the protocol: errors leave it open, frames go out many at a time."""
+        while self._goes_on(count):
+            with RawWebSocket(self._url) as socket:
+                socket.receive()
+                socket.send([pack({BLOCK: {"reset": True}})])
+                socket.receive()
+                while self._goes_on(count):
+                    batch = [self._frames.next() for _ in range(min(PIPELINE, count - self.sent))]
+                    socket.send(frame for _, frame in batch)
+                    if not all(self._answered(kind, socket) for kind, _ in batch):
+                        break
+
+    def one_by_one(self, count: int) -> None:
+        """A client that is closed after every error, as by openpi's server; every fourth is no websocket client."""
+        while self._goes_on(count):
+            with RawWebSocket(self._url) as socket:
+                socket.receive()
+                if self._random.random() < 0.25:
+                    socket.send_raw(broken(self._random))
+                    self._count("broken")
+                    self.seen["closed" if self._closes(socket) else "left open"] += 1
+                    continue
+                kind, frame = self._frames.next()
+                socket.send([frame])
+                refused = self.seen[REFUSED]
+                self._answered(kind, socket)
+                if self.seen[REFUSED] > refused and BLOCK.encode() not in encode(frame):
+                    self.seen["closed" if self._closes(socket) else "left open"] += 1
+
+    def _goes_on(self, count: int) -> bool:
+        return self.sent < count and time.monotonic() < self._until
+
+    def _count(self, kind: str) -> None:
+        self.sent += 1
+        self.seen[kind] += 1
+
+    def _answered(self, kind: str, socket: RawWebSocket) -> bool:
+        """Whether an answer came to a frame of this kind; the connection goes on if it did."""
+        try:
+            answer = socket.receive()
+        except (EOFError, OSError):
+            self.seen["no answer"] += 1
+            return False
+        if answer.opcode == CLOSE:
+            self.seen["no answer"] += 1
+            return False
+        self._count(kind)
+        self.seen[ANSWERED if answer.opcode == BINARY else REFUSED] += 1
+        if answer.opcode == TEXT:
+            self.seen["leaked"] += b"Traceback" in answer.data or len(answer.data) > 1000
+        return True
+
+    @staticmethod
+    def _closes(socket: RawWebSocket) -> bool:
+        try:
+            return socket.receive().opcode == CLOSE
+        except EOFError:
+            return True
 
 
 def run(url: str, count: int, threads: int, bait: Path, minutes: float = 600.0) -> Counter[str]:
-    """All frames, from several connections at once."""
-    seen: Counter[str] = Counter()
+    """All frames, from several connections at once: one client in `threads` is closed after every error."""
     until = time.monotonic() + 60 * minutes
-    workers = [
-        threading.Thread(
-            target=attack,
-            args=(url, Frames(seed, bait), count // threads, seen),
-            kwargs={"stays": seed % 4 > 0, "until": until},
-        )
-        for seed in range(threads)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return seen
+    attacks = [Attack(url, seed, bait, until) for seed in range(threads)]
+    shares = [round(count * CLOSED_SHARE), *[0] * (threads - 1)]
+    for number in range(count - shares[0]):
+        shares[1 + number % (threads - 1)] += 1
+    with ThreadPoolExecutor(threads) as pool:
+        sending = [
+            pool.submit(attack.in_one_go if number else attack.one_by_one, share)
+            for number, (attack, share) in enumerate(zip(attacks, shares, strict=True))
+        ]
+        progress(attacks, sending, count)
+        for one in sending:
+            one.result()
+    return sum((attack.seen for attack in attacks), Counter())
+
+
+def progress(attacks: list[Attack], sending: list[Future[None]], count: int) -> None:
+    """A line twice a minute while frames are going out."""
+    while wait(sending, 30).not_done:
+        print(f"{sum(attack.sent for attack in attacks):7d} of {count} frames", file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -171,37 +245,27 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=200_000)
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long, whatever has been sent")
     parser.add_argument("--artificial", action="store_true", help="an artificial model: the door without a policy")
+    parser.add_argument("--running", nargs=2, metavar=("URL", "PID"), help="a server of this machine that runs already")
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("runs/serve-fuzz"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         bait = Path(folder) / "executed"
-        with (
-            artificial_server(16, 64, 0.0)
-            if options.artificial
-            else serving(save_policy(Path(folder) / "policy"), log=options.out / "log") as server
-        ):
+        with target(options) as server:
             run(server.url, min(2000, options.frames // 10), options.threads, bait)  # warm-up
-            before, began = server.resident_mib(), time.monotonic()
+            before, began = server.vital_signs(), time.monotonic()
             seen = run(server.url, options.frames, options.threads, bait, options.minutes)
             seconds = time.monotonic() - began
-            after, descriptors = server.resident_mib(), server.descriptors()
-            answers = False
-            if server.alive():
-                try:
-                    with PolicyClient(server.url, timeout=60) as client:
-                        answers = client.infer(observation(np.random.default_rng(0)))["actions"].shape == (10, 7)
-                except (OSError, WebSocketException) as error:
-                    print(f"the server does not answer any more: {error}")
+            after, answers = server.vital_signs(), still_answers(server)
         executed = bait.exists()
+    growth = {name: round(getattr(after, name) - getattr(before, name), 1) for name in VitalSigns._fields}
     report = {
-        "model": "artificial" if options.artificial else "tiny policy, qhead serve",
-        "frames": sum(seen[kind] for kind in seen if " " not in kind and kind not in ("closed", "leaked")),
+        "model": "artificial" if options.artificial else "base checkpoint, qhead serve",
+        "frames": seen[ANSWERED] + seen[REFUSED] + seen["broken"],
         "seconds": round(seconds, 1),
-        "memory_growth_mib": round(after - before, 1),
-        "memory_mib": round(after, 1),
-        "descriptors": descriptors,
+        "growth": growth,
+        "own_mib": round(after.own_mib, 1),
         "still_answers": answers,
         "code_executed": executed,
         "tracebacks_sent": seen["leaked"],
@@ -209,8 +273,32 @@ def main() -> int:
     }
     print(json.dumps(report, indent=2))
     (options.out / "fuzz.json").write_text(json.dumps(report, indent=2) + "\n")
-    fine = answers and not executed and not seen["leaked"] and after - before < GROWTH_MIB
-    return 0 if fine else 1
+    clean = not executed and not any(seen[fault] for fault in FAULTS)
+    return 0 if answers and clean and max(growth["own_mib"], growth["resident_mib"]) < GROWTH_MIB else 1
+
+
+@contextmanager
+def target(options: argparse.Namespace) -> Iterator[RunningServer]:
+    """The server to be attacked, and its process for the vital signs."""
+    if options.running is not None:
+        url, pid = options.running
+        yield RunningServer(url, int(pid))
+    elif options.artificial:
+        with artificial_server(16, 64, 0.0) as server:
+            yield server
+    else:
+        with serving(base_checkpoint(), log=options.out / "log") as server:
+            yield server
+
+
+def still_answers(server: RunningServer) -> bool:
+    """Whether an ordinary client is served after all that."""
+    try:
+        with PolicyClient(server.url, timeout=60) as client:
+            return bool(client.infer(observation(np.random.default_rng(0)))["actions"].shape == (10, 7))
+    except (ServerGoneError, RequestError) as error:
+        print(f"the server does not answer any more: {error}", file=sys.stderr)
+        return False
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`make soak`: an hour of ordinary and bad clients; the server's memory and descriptors must stay flat.
+"""`make soak`: an hour of ordinary and bad clients; the server's memory, descriptors and threads must stay flat.
 
 Every client connects, asks a few times, resets, errs on purpose, breaks off without a word, and comes back. Vital signs
 are taken twice a minute; the first tenth of the time is warm-up and not judged.
@@ -8,18 +8,22 @@ import argparse
 import json
 import random
 import sys
-import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 
+from lerobot_policy_quantile.base_policy import base_checkpoint
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import RequestError
-from scripts.serving_process import observation, save_policy, serving
+from scripts.serving_process import ServerProcess, VitalSigns, observation, serving
 
-GROWTH_MIB, GROWTH_DESCRIPTORS = 16.0, 8
+GROWTH = {"own_mib": 16.0, "descriptors": 8, "threads": 4}
+"""Most that may be added between the first and the last sixth of the judged time."""
 
 
 def life(url: str, seed: int, pause: float, until: float, counts: dict[str, int]) -> None:
@@ -63,47 +67,71 @@ def _visit(
 
 
 def main() -> int:
-    """Exit code 0 if memory and descriptors stayed flat."""
+    """Exit code 0 if everything stayed flat."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--pause", type=float, default=1.0, help="seconds between a client's requests")
+    parser.add_argument("--pause", type=float, default=2.0, help="seconds between a client's requests")
     parser.add_argument("--out", type=Path, default=Path("runs/soak"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     counts = {"answers": 0, "visits": 0, "gone": 0}
-    signs: list[tuple[float, float, int]] = []
-    with tempfile.TemporaryDirectory() as folder, serving(save_policy(Path(folder)), log=options.out / "log") as server:
-        began = time.monotonic()
-        until = began + 60 * options.minutes
+    with serving(base_checkpoint(), log=options.out / "log") as server:
+        until = time.monotonic() + 60 * options.minutes
         arguments = (options.pause, until, counts)
         threads = [
             threading.Thread(target=life, args=(server.url, n, *arguments), daemon=True) for n in range(options.clients)
         ]
         for thread in threads:
             thread.start()
-        while time.monotonic() < until and server.alive():
-            time.sleep(min(30.0, options.minutes * 60 / 20))
-            signs.append(((time.monotonic() - began) / 60, server.resident_mib(), server.descriptors()))
-            print("minute {:5.1f}  memory {:7.1f} MiB  descriptors {}".format(*signs[-1]), flush=True)
+        signs = watch(server, until, options.minutes, options.out / "signs.csv")
         for thread in threads:
             thread.join(30)
         alive = server.alive()
-    settled = [sign for sign in signs if sign[0] > options.minutes / 10]
-    memory, descriptors = [[sign[i] for sign in settled] for i in (1, 2)]
-    slope = float(np.polyfit([sign[0] / 60 for sign in settled], memory, 1)[0])
-    report = {
-        "minutes": round(signs[-1][0], 1),
-        **counts,
-        "memory_mib": [round(min(memory), 1), round(max(memory), 1)],
-        "memory_slope_mib_per_hour": round(slope, 2),
-        "descriptors": [min(descriptors), max(descriptors)],
-        "alive": alive,
-    }
+    report = {"minutes": round(signs[-1][0], 1), **counts, **judged(signs, options.minutes), "alive": alive}
     print(json.dumps(report, indent=2))
     (options.out / "soak.json").write_text(json.dumps(report, indent=2) + "\n")
-    flat = memory[-1] - memory[0] < GROWTH_MIB and descriptors[-1] - descriptors[0] < GROWTH_DESCRIPTORS
-    return 0 if alive and flat and not counts["gone"] else 1
+    return 0 if alive and report["flat"] and not counts["gone"] else 1
+
+
+def watch(server: ServerProcess, until: float, minutes: float, file: Path) -> list[tuple[float, VitalSigns]]:
+    """The server's vital signs twice a minute, printed and written as they come."""
+    signs: list[tuple[float, VitalSigns]] = []
+    began = time.monotonic()
+    with file.open("w") as table:
+        print("minute,own_mib,resident_mib,descriptors,threads", file=table)
+        while time.monotonic() < until and server.alive():
+            time.sleep(min(30.0, minutes * 60 / 20))
+            signs.append(((time.monotonic() - began) / 60, server.vital_signs()))
+            minute, sign = signs[-1]
+            row = f"{minute:.1f},{sign.own_mib:.1f},{sign.resident_mib:.1f},{sign.descriptors},{sign.threads}"
+            print(row, file=table, flush=True)
+            print(
+                f"minute {minute:5.1f}  own {sign.own_mib:7.1f} MiB  resident {sign.resident_mib:7.1f} MiB"
+                f"  descriptors {sign.descriptors}  threads {sign.threads}",
+                flush=True,
+            )
+    return signs
+
+
+def judged(signs: Sequence[tuple[float, VitalSigns]], minutes: float) -> dict[str, Any]:
+    """Ranges and trends after the warm-up. Flat: the last sixth no more than a bound above the first sixth."""
+    settled = [sign for sign in signs if sign[0] > minutes / 10]
+    part = max(1, len(settled) // 6)
+    report: dict[str, Any] = {}
+    growth = {}
+    for name in VitalSigns._fields:
+        values = [float(getattr(sign, name)) for _, sign in settled]
+        report[name] = [round(min(values), 1), round(max(values), 1)]
+        growth[name] = median(values[-part:]) - median(values[:part])
+    hours = [minute / 60 for minute, _ in settled]
+    slope = float(np.polyfit(hours, [sign.own_mib for _, sign in settled], 1)[0])
+    flat = all(growth[name] < most for name, most in GROWTH.items())
+    return report | {
+        "growth": {name: round(value, 2) for name, value in growth.items()},
+        "own_mib_per_hour": round(slope, 2),
+        "flat": flat,
+    }
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,25 +54,52 @@ def observation(draw: np.random.Generator, size: int = 32) -> dict[str, object]:
     }
 
 
-class ServerProcess:
-    """A running `qhead serve`."""
+class VitalSigns(NamedTuple):
+    """What a process holds. Memory that it wrote itself is `own_mib`; the rest of `resident_mib` are pages of files.
 
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self.process, self.url = process, url
+    Code of libraries and mapped weights come and go as the kernel likes: only `own_mib` can leak.
+    """
+
+    own_mib: float
+    resident_mib: float
+    descriptors: int
+    threads: int
+
+
+def vital_signs(process: int | str = "self") -> VitalSigns:
+    """Of a process of this machine (Linux)."""
+    folder = Path(f"/proc/{process}")
+    rollup = dict(re.findall(r"^(\w+): +(\d+) kB$", (folder / "smaps_rollup").read_text(), re.MULTILINE))
+    return VitalSigns(
+        own_mib=int(rollup["Anonymous"]) / 2**10,
+        resident_mib=int(rollup["Rss"]) / 2**10,
+        descriptors=len(os.listdir(folder / "fd")),
+        threads=len(os.listdir(folder / "task")),
+    )
+
+
+class RunningServer:
+    """A server of this machine, known by its address and its process."""
+
+    def __init__(self, url: str, pid: int) -> None:
+        self.url, self.pid = url, pid
 
     @property
     def port(self) -> int:
         """Where it listens."""
         return int(self.url.rpartition(":")[2])
 
-    def resident_mib(self) -> float:
-        """Memory it holds."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    def vital_signs(self) -> VitalSigns:
+        """What it holds at this moment."""
+        return vital_signs(self.pid)
 
-    def descriptors(self) -> int:
-        """Open files and sockets."""
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+class ServerProcess(RunningServer):
+    """A server that we started."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        super().__init__(url, process.pid)
+        self.process = process
 
     def alive(self) -> bool:
         """Whether it still runs."""

@@ -1,6 +1,7 @@
 """`qhead serve` and `qhead client`: a policy behind a socket, and a first look at one."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -117,6 +118,8 @@ async def _serve(model: "Model", settings: "Settings", name: str) -> None:
     from lerobot_policy_quantile.serving.server import PolicyServer
 
     server = PolicyServer(model, settings)
+    gc.collect()
+    gc.freeze()  # full collections look at what connections leave behind, not at all of torch each time
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stopping.set)

@@ -18,7 +18,7 @@ def table(
     style: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
     published: Annotated[bool, typer.Option(help="Put the paper's rows beside ours.")] = True,
 ) -> None:
-    """Print the LIBERO, LIBERO-Plus and LIBERO-Pro tables of one or several runs beside the paper's.
+    """Print the LIBERO, LIBERO-Plus, LIBERO-Pro and robot tables of one or several runs beside the paper's.
 
     Policies named NAME#SEED (qhead eval --policy ours#0=... --policy ours#1=...) are the training seeds
     of one method: each is aggregated by itself, then they are averaged. Rows made with another simulator,
@@ -34,7 +34,8 @@ def table(
         sheets = sheets_of(rows, facts, published=published)
         if not sheets:
             raise ValueError(
-                f"FOLDERS must hold episodes of LIBERO, LIBERO-Plus or LIBERO-Pro; got {len(rows)} rows of other scenes"
+                "FOLDERS must hold episodes of LIBERO, LIBERO-Plus, LIBERO-Pro or a Piper's trials;"
+                f" got {len(rows)} rows of other scenes"
             )
         typer.echo("\n".join(render(sheet, style) for sheet in sheets), nl=False)
     except (JournalError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import ssl
@@ -10,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import weakref
 
 import msgpack
 import numpy as np
@@ -23,8 +25,11 @@ from lerobot_policy_quantile.evaluation.contract import Observation
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.guard import Guard
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError, parse_error
+from lerobot_policy_quantile.serving.request import parse_request
 from lerobot_policy_quantile.serving.server import PolicyServer, Settings, is_loopback
+from lerobot_policy_quantile.serving.session import Connection, Sessions
 from lerobot_policy_quantile.serving.wire import Limits, pack
+from scripts.serve_fuzz import FAULTS
 from scripts.serve_fuzz import run as fuzz
 from tests.support.fake_model import ACTION_DIM, CAMERAS, LEVELS, STATE_DIM, STEPS, FakeModel, request
 from tests.support.running_server import running
@@ -86,7 +91,7 @@ def test_the_genuine_client_brings_its_api_key():
 
 @pytest.mark.parametrize("header", [None, "Api-Key wrong", f"Bearer {TOKEN}", f"Api-Key {TOKEN}x", "Api-Key ", TOKEN])
 def test_without_the_token_nobody_gets_in(header):
-    with running(FakeModel(), token=TOKEN) as server:
+    with running(FakeModel(), token=TOKEN, host="0.0.0.0") as server:
         headers = {} if header is None else {"Authorization": header}
         with pytest.raises(InvalidStatus) as refused, connect(server.url, additional_headers=headers):
             pass
@@ -249,7 +254,8 @@ def test_two_thousand_malformed_frames_change_nothing(tmp_path):
         seen = fuzz(server.url, 2000, 4, tmp_path / "executed")
         assert PolicyClient(server.url).infer(request())["actions"].shape == (STEPS, ACTION_DIM)
     assert seen["refused with a sentence"] > 1500
-    assert seen["leaked"] == 0
+    assert not [fault for fault in FAULTS if seen[fault]], seen
+    assert seen["broken"]
     assert not (tmp_path / "executed").exists()
 
 
@@ -319,6 +325,22 @@ def test_reset_begins_an_episode_of_its_own_noise_and_the_same_session_repeats_i
     np.testing.assert_array_equal(runs[0], runs[1])
 
 
+def test_a_forgotten_session_is_free_at_once_without_a_collector_of_cycles():
+    """An hour of visitors would otherwise leave their last answers lying about: the full collection is rare."""
+    connection, now = Connection(), [0.0]
+    sessions = Sessions(FakeModel(), idle=10, clock=lambda: now[0])
+    session = weakref.ref(sessions.find(parse_request({BLOCK: {"reset": True}}, FakeModel().spec).wishes, connection))
+    assert session().owner is connection.badge
+    gc.disable()
+    try:
+        del connection
+        now[0] = 11.0
+        sessions.forget_idle()
+        assert session() is None
+    finally:
+        gc.enable()
+
+
 def test_an_unused_session_is_forgotten_and_a_greedy_connection_loses_its_own():
     with running(FakeModel(), idle=0.2, message_timeout=0.4) as server, PolicyClient(server.url) as client:
         session = client.infer({}, reset=True)[BLOCK]["session"]
@@ -370,7 +392,7 @@ def test_an_old_observation_is_refused_by_the_clients_word_or_by_its_way():
 
 def test_a_request_that_cannot_be_answered_in_time_is_told_so_and_the_next_is_fine():
     with running(FakeModel(cost=0.5)) as server, PolicyClient(server.url) as client:
-        with pytest.raises(RequestError, match=r"no answer within 0\.050 s") as refused:
+        with pytest.raises(RequestError, match=r"no answer within 0\.0\d+ s|the deadline passed") as refused:
             client.infer(request(), deadline=0.05)
         assert refused.value.kind is ErrorKind.DEADLINE
         assert client.infer(request(), want=[])["actions"].shape == (STEPS, ACTION_DIM)
@@ -450,6 +472,25 @@ def test_a_row_that_fails_costs_the_others_nothing_and_says_no_secret():
     assert "RuntimeError" in error.message
     assert "secret" not in error.text()
     assert "Traceback" not in error.text()
+
+
+def test_the_metrics_page_counts_requests_errors_latency_queue_batches_and_spread():
+    with running(FakeModel()) as server, PolicyClient(server.url) as client:
+        for number in range(3):
+            client.infer(request(number), want=["spread"])
+        with pytest.raises(RequestError):
+            client.infer(request(prompt=3), want=[])
+        page = urllib.request.urlopen(server.url.replace("ws", "http") + "/metrics").read().decode()
+    for line in (
+        'qhead_requests_total{outcome="answered"} 3.0',
+        'qhead_errors_total{kind="invalid"} 1.0',
+        "qhead_request_seconds_count 4.0",
+        "qhead_batch_size_sum 3.0",
+        "qhead_spread_count 3.0",
+        "qhead_queue_length 0.0",
+        "qhead_connections 1.0",
+    ):
+        assert line in page, line
 
 
 # --- the guard ---

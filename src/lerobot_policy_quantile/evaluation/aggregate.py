@@ -1,4 +1,4 @@
-"""Journal rows -> the tables of LIBERO, LIBERO-Plus and LIBERO-Pro, with intervals and with what they rest on.
+"""Journal rows -> the tables of LIBERO, LIBERO-Plus, LIBERO-Pro and a robot's trials, with intervals and contexts.
 
 A line of a table is a method: the models trained with different seeds (policies named `NAME#SEED`) are aggregated one
 by one and then averaged (M23). One model's interval is Wilson's, several models' is the bootstrap over seeds. Rows
@@ -16,9 +16,11 @@ from lerobot_policy_quantile.evaluation.benchmarks import (
     PERTURBATIONS,
     PLUS,
     PRO,
+    ROBOT,
     SUITES,
     plus_scene,
     pro_scene,
+    robot_task,
     suite_of,
 )
 from lerobot_policy_quantile.evaluation.facts import Facts
@@ -62,15 +64,15 @@ Cells = Callable[[Sequence[Row]], dict[str, Sequence[Share] | None]]
 
 
 def benchmarks_in(rows: Iterable[Row]) -> list[str]:
-    """Which of `libero`, `libero_plus`, `libero_pro` the rows belong to."""
+    """Which of `libero`, `libero_plus`, `libero_pro` and `piper` the rows belong to."""
     found = {benchmark_of(row.key.scene) for row in rows}
-    return [name for name in ("libero", PLUS, PRO) if name in found]
+    return [name for name in ("libero", PLUS, PRO, ROBOT) if name in found]
 
 
 def benchmark_of(scene: str) -> str | None:
     """The benchmark a scene belongs to."""
     if suite_of(scene) is None:
-        return None
+        return None if robot_task(scene) is None else ROBOT
     return next((name for name in (PLUS, PRO) if scene.startswith(name)), "libero")
 
 
@@ -83,6 +85,9 @@ def lines_of(benchmark: str, rows: Iterable[Row], facts: Facts) -> list[Line]:
         if benchmark == "libero":
             lines.append(make(members, "", _libero_cells))
             continue
+        if benchmark == ROBOT:
+            lines.append(make(members, "", partial(_robot_cells, robot_tasks(mine))))
+            continue
         for scene_suite, heading in SUITES.items():
             part = [row for row in members if suite_of(row.key.scene) == scene_suite]
             if part:
@@ -94,8 +99,15 @@ def lines_of(benchmark: str, rows: Iterable[Row], facts: Facts) -> list[Line]:
     return lines
 
 
-def columns_of(benchmark: str) -> list[str]:
-    """The headings of a benchmark's rates."""
+def robot_tasks(rows: Iterable[Row]) -> list[str]:
+    """What robots were told to do, in alphabetical order."""
+    return sorted({task for row in rows if (task := robot_task(row.key.scene)) is not None})
+
+
+def columns_of(benchmark: str, rows: Iterable[Row] = ()) -> list[str]:
+    """The headings of a benchmark's rates; a robot's are its tasks."""
+    if benchmark == ROBOT:
+        return [*robot_tasks(rows), "Avg."]
     if benchmark == "libero":
         return [*SUITES.values(), "Avg."]
     if benchmark == PLUS:
@@ -228,6 +240,12 @@ def _pro_cells(rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:
         for name, heading in (CONTROLS | PERTURBATIONS).items()
     }
     return {**cells, "Avg.": _joined([cells[heading] or [] for heading in PERTURBATIONS.values()])}
+
+
+def _robot_cells(tasks: Sequence[str], rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:
+    """Every task by itself, and their unweighted mean (M43)."""
+    cells = {task: _tasks(row for row in rows if robot_task(row.key.scene) == task) for task in tasks}
+    return {**cells, "Avg.": _joined(list(cells.values()))}
 
 
 def _suite_cells(benchmark: str, suite: str, facts: Facts) -> Cells:

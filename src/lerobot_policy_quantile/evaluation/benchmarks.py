@@ -1,7 +1,8 @@
-"""LIBERO, LIBERO-Plus and LIBERO-Pro: which scenes they are made of and how rates become their headline numbers.
+"""LIBERO, LIBERO-Plus, LIBERO-Pro and a robot's trials: which scenes they are made of, how rates become headlines.
 
 M23: task -> suite -> equal-weight average. M24: categories pool over suites, the total is instance-weighted. M25: a
-perturbation is the mean of four suites, the average is over four perturbations. Rates are None where nothing ran.
+perturbation is the mean of four suites, the average is over four perturbations. M43: a robot's average is the plain
+mean over its tasks. Rates are None where nothing ran.
 """
 
 import math
@@ -11,6 +12,9 @@ SUITES = {"libero_spatial": "Spatial", "libero_object": "Object", "libero_goal":
 """Scene of a LIBERO suite -> its column in tables."""
 
 PLUS, PRO = "libero_plus", "libero_pro"
+
+ROBOT = "piper"
+"""Trials of a real arm have scenes of their own, `piper TASK`: examples/piper.py writes them."""
 
 CATEGORIES = {
     "Camera Viewpoints": "Camera",
@@ -62,6 +66,12 @@ def suite_of(scene: str) -> str | None:
         if scene in (suite, plus_scene(suite), *perturbed):
             return suite
     return None
+
+
+def robot_task(scene: str) -> str | None:
+    """What a robot was told to do in a scene of trials, None for other scenes."""
+    robot, _, task = scene.partition(" ")
+    return task if robot == ROBOT and task else None
 
 
 def limit_of(scene: str, protocol: str) -> int | None:

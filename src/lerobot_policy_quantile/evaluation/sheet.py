@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lerobot_policy_quantile.evaluation.aggregate import Line, benchmark_of, benchmarks_in, columns_of, lines_of
-from lerobot_policy_quantile.evaluation.benchmarks import PLUS, PRO
+from lerobot_policy_quantile.evaluation.benchmarks import PLUS, PRO, ROBOT
 from lerobot_policy_quantile.evaluation.facts import Facts
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.published import published_tables
 from lerobot_policy_quantile.evaluation.statistics import Interval
 
 FORMATS = ("markdown", "latex", "csv")
-TITLES = {"libero": "LIBERO", PLUS: "LIBERO-Plus", PRO: "LIBERO-Pro"}
+TITLES = {"libero": "LIBERO", PLUS: "LIBERO-Plus", PRO: "LIBERO-Pro", ROBOT: "AgileX Piper"}
 MISSING = "-"
 
 
@@ -41,14 +41,14 @@ def render(sheet: Sheet, style: str) -> str:
 
 def _sheet(benchmark: str, rows: Sequence[Row], facts: Facts, published: bool) -> Sheet:
     lines = lines_of(benchmark, rows, facts)
-    columns = columns_of(benchmark)
+    columns = columns_of(benchmark, rows)
     contexts = list(dict.fromkeys(line.context for line in lines))
     marks = {context: chr(ord("A") + i % 26) + (str(i // 26) if i > 25 else "") for i, context in enumerate(contexts)}
     header = ("Method", "Suite", "Decoder", *columns, "Seconds", "Ran", "Seeds", "Made with")
     cells = [_cells(line, columns, marks[line.context]) for line in lines]
     if published:
         cells += _published(benchmark, columns)
-    if benchmark == "libero":  # its suites are columns
+    if benchmark in ("libero", ROBOT):  # their suites or tasks are columns
         header, cells = _without(header, 1), [_without(line, 1) for line in cells]
     notes = [f"{mark}: {_spell(context)}" for context, mark in marks.items()]
     scenes = sorted({row.key.scene for row in rows if benchmark_of(row.key.scene) == benchmark})

@@ -36,6 +36,8 @@ class Session:
     busy: bool = False
     used: float = 0.0
     owner: object = None
+    """Badge of the connection that used it last; not the connection itself, which would make a cycle: a session that
+    is forgotten shall be free at once."""
 
 
 @dataclass
@@ -48,6 +50,7 @@ class Connection:
     opened: list[Session] = field(default_factory=list)
     fastest: float | None = None
     """Smallest difference seen between our clock at arrival and the client's at sending."""
+    badge: object = field(default_factory=object)
 
     def transit(self, sent: float | None, arrived: float) -> float:
         """How much longer than the fastest one this request was under way; clocks need not agree, only run."""
@@ -122,8 +125,8 @@ class Sessions:
         return session
 
     def _adopt(self, session: Session, connection: Connection) -> None:
-        if session.owner is not connection:
-            session.owner = connection
+        if session.owner is not connection.badge:
+            session.owner = connection.badge
             self._remember(session, connection)
 
     def _begin(self, wishes: Wishes, connection: Connection) -> Session:
@@ -134,7 +137,7 @@ class Sessions:
         decoder = self._decoder if wishes.decoder is None else wishes.decoder
         memory = self._memory(seed, decoder)
         self._next_seed += wishes.seed is None
-        session = Session(secrets.token_hex(16), seed, decoder, memory, used=self._clock(), owner=connection)
+        session = Session(secrets.token_hex(16), seed, decoder, memory, used=self._clock(), owner=connection.badge)
         self._sessions[session.name] = session
         self._remember(session, connection)
         return session
@@ -143,7 +146,7 @@ class Sessions:
         connection.opened.append(session)
         while len(connection.opened) > self._per_connection:
             oldest = connection.opened.pop(0)
-            if oldest.owner is connection and not oldest.busy:
+            if oldest.owner is connection.badge and not oldest.busy:
                 self._sessions.pop(oldest.name, None)
 
     def _reset(self, session: Session, wishes: Wishes) -> None:

@@ -1,0 +1,83 @@
+"""The proofs of the server can fail: what they measure and how they judge."""
+
+from types import MappingProxyType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.evaluation.contract import Chunk
+from scripts.adaptive import LEAST, Episode, FollowedPolicy, Way, row, thresholds
+from scripts.serve_soak import judged
+from scripts.serving_process import VitalSigns, vital_signs
+
+
+def soak(own, resident=lambda minute: 900.0, descriptors=lambda minute: 11, threads=lambda minute: 5):
+    """Vital signs of an hour, twice a minute."""
+    return [(m / 2, VitalSigns(own(m / 2), resident(m / 2), descriptors(m / 2), threads(m / 2))) for m in range(1, 121)]
+
+
+def test_a_leak_is_not_flat_even_while_the_kernel_takes_pages_of_files_back():
+    """Half a MiB a minute is 22 MiB from the first to the last sixth; resident memory falls meanwhile."""
+    leaking = judged(soak(lambda m: 500 + 0.5 * m, resident=lambda m: 950 - 2 * m), 60)
+    assert not leaking["flat"]
+    assert leaking["own_mib_per_hour"] == pytest.approx(30)
+    assert judged(soak(lambda m: 500 + 3 * (m < 6)), 60)["flat"], "the first tenth is warm-up"
+    assert not judged(soak(lambda m: 500, descriptors=lambda m: 11 + int(m / 5)), 60)["flat"]
+    assert not judged(soak(lambda m: 500, threads=lambda m: 5 + int(m / 5)), 60)["flat"]
+
+
+def test_own_memory_is_what_a_process_wrote_itself():
+    before = vital_signs()
+    held = np.ones(50 * 2**20, np.uint8)
+    after = vital_signs()
+    assert after.own_mib - before.own_mib > 45
+    assert after.own_mib < after.resident_mib
+    assert held[-1] == 1
+
+
+class WideningPolicy:
+    """Chunks of ten whose spread grows by 0.08 with every step; see the levels' linear quantiles."""
+
+    config = SimpleNamespace(n_quantiles=21, chunk_size=10)
+    context = MappingProxyType({"policy": "widening"})
+
+    def begin(self, seed, world):
+        return None
+
+    def act(self, observations, memories):
+        levels = np.array([float(level) for level in quantile_levels(21)])
+        widths = 0.1 * (1 + np.arange(10))
+        quantiles = np.broadcast_to(widths[:, None, None] * (levels - 0.5), (10, 7, 21))
+        return [Chunk(np.zeros((10, 7)), quantiles) for _ in observations]
+
+
+@pytest.mark.parametrize(
+    ("way", "steps", "executed"),
+    [
+        (Way(steps=3), 10, 3),
+        (Way(threshold=0.3), 3, 10),
+        (Way(threshold=0.01), LEAST, 10),
+        (Way(threshold=9.0), 10, 10),
+    ],
+)
+def test_chunks_are_followed_as_far_as_the_way_says(way, steps, executed):
+    policy = FollowedPolicy(WideningPolicy(), way)
+    policy.begin(0, None)
+    (chunk,) = policy.act([None], [None])
+    assert len(chunk.actions) == steps
+    assert policy.n_action_steps == executed, "what the closed loop executes at most"
+    np.testing.assert_allclose(policy.doubt, 0.08 * (1 + np.arange(10)), atol=1e-4)
+
+
+def test_thresholds_follow_the_chunks_seen_for_three_and_five_steps_per_look():
+    """Spread n / 100 at step n: a threshold of 0.03 is passed by the steps 0 to 3 (four of them), and so on."""
+    chunks = [round(0.01 * step, 4) for step in range(10)] * 3
+    seen = [Episode("fixed 3", 1, index, True, 30, 10, chunks) for index in range(2)]
+    assert thresholds(seen) == [0.02, 0.04]
+
+
+def test_a_row_counts_looks_and_successes():
+    seen = [Episode("fixed 3", 1, index, index > 0, steps=30, looks=10, doubt=[]) for index in range(4)]
+    figures = ["3 of 4", "30% to 95%", "10.0 (10.0 to 10.0)", "3.0", "30.0 (30.0 to 30.0)"]
+    assert row("fixed 3", seen) == ["fixed 3", *figures]
