@@ -113,6 +113,7 @@ def evaluate(
 
     choice = None
     try:
+        sources = _sources(policy)  # before anything that takes time
         if suite is not None:
             base_seed = parse_numbers("--seeds", seeds)[0]
             choice = Choice(suite, protocol, episodes, category, sample, base_seed)
@@ -123,7 +124,6 @@ def evaluate(
             raise ValueError("--dry-run, --sample, --episodes and --category need --suite; got none")
         if out is None or not policy:
             raise ValueError("--out and --policy must be given; only --dry-run goes without them")
-        sources = _sources(policy)
         if choice is None:
             plan = _plan(scene, tasks, indices, seeds, sources, decoder)
         else:

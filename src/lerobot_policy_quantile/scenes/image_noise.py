@@ -99,7 +99,7 @@ def _motion(light: Light, radius: int, sigma: float, *, angle: float) -> Light:
 def _zoom(light: Light, stop: int, step: int) -> Light:
     """The picture seen at several enlargements at once: 1, 1 + step, ..., the first of them twice."""
     percents = [0, *range(0, stop, step)]
-    mean: Light = sum(_stretched(_stretched(light, 0, p), 1, p) for p in percents) / len(percents)
+    mean: Light = np.mean([_stretched(_stretched(light, 0, p), 1, p) for p in percents], axis=0)
     return mean
 
 
