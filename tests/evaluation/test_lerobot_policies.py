@@ -76,8 +76,13 @@ def observations(count: int, seed: int = 0) -> list[Observation]:
 
 
 @pytest.fixture(scope="module")
-def episodic(ours):
-    return load_lerobot_policy(ours)
+def episodic(ours, tmp_path_factory):
+    """With a correlation beside the weights, which the decoder `copula` reads."""
+    folder = tmp_path_factory.mktemp("copula")
+    shutil.copytree(ours, folder, dirs_exist_ok=True)
+    size = 7 * QuantileConfig(backbone="tiny", **FEATURES).chunk_size
+    save_file({"correlation": 0.5 * torch.eye(size) + 0.5}, folder / "copula.safetensors")
+    return load_lerobot_policy(folder)
 
 
 @pytest.mark.parametrize("decoder", ["own", *PRESETS, "shared(l=0.1, rho=0.9)"])
