@@ -26,10 +26,11 @@ from statistics import median
 import numpy as np
 from timing import Row, interleaved, milliseconds_row, ratio_row, write
 
-from lerobot_policy_quantile.evaluation.contract import Observation
+from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Observation
 from lerobot_policy_quantile.evaluation.journal import read_rows
-from lerobot_policy_quantile.evaluation.lerobot_policies import CAMERAS, load_lerobot_policy
+from lerobot_policy_quantile.evaluation.lerobot_policies import CAMERAS
 from lerobot_policy_quantile.scenes.libero_assets import find_assets, libero_settings
+from lerobot_policy_quantile.workshop import SceneWorkshop
 
 SUITE, TASK = "libero_object", 0
 ACTIONS_PER_LOOK = 10
@@ -200,7 +201,8 @@ def rate_row(name: str, runs: list[Run]) -> Row:
 
 def batching_rows(setting: Setting, episode_seconds: float) -> list[Row]:
     """Eight observations as one batch against one by one, and how much of an episode is the policy's at all."""
-    policy = load_lerobot_policy(setting.policy)
+    workshop = SceneWorkshop({"tiny": str(setting.policy)})
+    policy, nowhere = workshop.policy("tiny", OWN_DECODER), workshop.scene(SUITE)
     rng = np.random.default_rng(0)
     seen = [
         Observation(
@@ -210,7 +212,7 @@ def batching_rows(setting: Setting, episode_seconds: float) -> list[Row]:
         )
         for _ in range(EIGHT)
     ]
-    memories = [policy.begin(seed, None) for seed in range(EIGHT)]
+    memories = [policy.begin(seed, nowhere) for seed in range(EIGHT)]
     batch, single = interleaved(
         [
             lambda: policy.act(seen, memories),
