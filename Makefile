@@ -1,6 +1,8 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 TEST_PROCESSES ?= 2
+# Without compiled modules every process spends half a minute importing torch and LeRobot.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo study base base-proof test check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize \
 	serve-load serve-fuzz soak format lock clean

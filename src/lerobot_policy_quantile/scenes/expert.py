@@ -18,6 +18,12 @@ GAIN = 0.05
 GRIPPER_STEPS = 10
 OPEN, CLOSED = -1.0, 1.0
 
+LEAD = 0.07
+"""Metres that a route around the obstacle goes on while it swings aside: the two routes' mean runs into the obstacle."""
+
+CLEARANCE = 0.03
+"""Metres that the hand rises meanwhile: at the start its fingers are level with the obstacle's top."""
+
 SIDES = {"left": 1.0, "straight": 0.0, "right": -1.0}
 """Seen along the way from the start to the object."""
 
@@ -98,14 +104,14 @@ def way_points(layout: Layout, start: Float[Array, "3"], route: Route, grasp: Gr
         if layout.obstacle is None:
             plan.append(WayPoint("approach", at((start + thing)[:2] / 2 + aside, high), OPEN, 0.01))
         else:
-            plan.append(WayPoint("approach", at(start[:2] + aside, max(start[2], high)), OPEN, 0.02))
+            plan.append(WayPoint("approach", at(start[:2] + aside + LEAD * ahead, max(start[2], high) + CLEARANCE), OPEN, 0.02))
             plan.append(WayPoint("approach", at(thing[:2] + aside, high), OPEN, 0.02))
     plan.append(WayPoint("approach", at(thing[:2], high), OPEN, 0.008))
     plan.append(WayPoint("descend", at(thing[:2], touch), OPEN, 0.006))
     plan.append(WayPoint("grasp", at(thing[:2], touch), CLOSED, np.inf, GRIPPER_STEPS))
     plan.append(WayPoint("lift", at(thing[:2], carry), CLOSED, 0.02))
     if layout.obstacle is not None and route.side != "straight":
-        plan.append(WayPoint("transport", at(thing[:2] + aside, carry), CLOSED, 0.02))
+        plan.append(WayPoint("transport", at(thing[:2] + aside - LEAD * ahead, carry), CLOSED, 0.02))
         plan.append(WayPoint("transport", at(start[:2] + aside, carry), CLOSED, 0.02))
     plan.append(WayPoint("transport", at(goal[:2], carry), CLOSED, 0.012))
     plan.append(WayPoint("place", at(goal[:2], ground + grasp.release), CLOSED, 0.012))

@@ -51,7 +51,7 @@ class Light:
     camera_size: int
     announced = False  # whether the snapshot of this step includes the cameras
     touches = 0
-    obstacle_geoms: Array | None = None
+    obstacle_geoms: Array | None = None  # whether a geom is the obstacle's, per geom
 
     def _setup_observables(self) -> "OrderedDict[str, Observable]":
         """One observable in place of robosuite's dozens; it reads the simulator at the clock's moment."""
@@ -87,7 +87,7 @@ class Light:
         model, data, robot = self.sim.model._model, self.sim.data._data, self.robots[0]  # type: ignore[attr-defined]
         substeps = round(self.control_timestep / self.model_timestep)  # type: ignore[attr-defined]
         self.touches = 0
-        with _solver_for_forward(self.sim):
+        with _solver_for_forward(self.sim), _one_reading(robot.controller):
             for substep in range(substeps):
                 mujoco.mj_step1(model, data)
                 self.sim.forward()
@@ -104,13 +104,13 @@ class Light:
     def _touched(self, data: Any) -> bool:
         if self.obstacle_geoms is None or data.ncon == 0:
             return False
-        return bool(np.isin(data.contact.geom, self.obstacle_geoms).any())
+        return bool(self.obstacle_geoms[data.contact.geom].any())
 
     def find_obstacle(self, body: str) -> None:
         """Remember which geoms belong to the obstacle's body, if there is one."""
         model = self.sim.model._model
         number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, body)
-        self.obstacle_geoms = None if number < 0 else np.flatnonzero(model.geom_bodyid == number)
+        self.obstacle_geoms = None if number < 0 else model.geom_bodyid == number
 
 
 @contextmanager
@@ -128,6 +128,37 @@ def _solver_for_forward(sim: Any) -> Iterator[None]:
         yield
     finally:
         del sim.forward
+
+
+@contextmanager
+def _one_reading(controller: Any) -> Iterator[None]:
+    """Inside, the arm's controller reads the simulator with one Jacobian instead of four; the numbers are the same."""
+    sim, joints = controller.sim, controller.qvel_index
+    model, data = sim.model._model, sim.data._data
+    site = sim.model.site_name2id(controller.eef_name)
+    position, rotation = np.zeros((3, model.nv)), np.zeros((3, model.nv))
+    inertia = np.zeros((model.nv, model.nv))
+
+    def update(force: bool = False) -> None:
+        if not (controller.new_update or force):
+            return
+        sim.forward()
+        mujoco.mj_jacSite(model, data, position, rotation, site)
+        mujoco.mj_fullM(model, inertia, data.qM)
+        controller.ee_pos = data.site_xpos[site].copy()
+        controller.ee_ori_mat = data.site_xmat[site].reshape(3, 3).copy()
+        controller.ee_pos_vel, controller.ee_ori_vel = position @ data.qvel, rotation @ data.qvel
+        controller.joint_pos, controller.joint_vel = data.qpos[controller.qpos_index], data.qvel[joints]
+        controller.J_pos, controller.J_ori = np.array(position[:, joints]), np.array(rotation[:, joints])
+        controller.J_full = np.vstack([controller.J_pos, controller.J_ori])
+        controller.mass_matrix = inertia[joints, :][:, joints]
+        controller.new_update = False
+
+    controller.update = update
+    try:
+        yield
+    finally:
+        del controller.update
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def test_the_same_command_again_repeats_nothing_and_more_episodes_are_added(fini
     before = {row.key: row.wall_seconds for row in read_rows(out / "embedded" / records.JOURNAL)}
     again = run(out, "--episodes", "2", "--no-report")
     assert again.exit_code == 0, again.output
-    for stage in ("demonstrations: done before", "training: done before", "the cache fits", "seed 0: done before"):
+    for stage in ("demonstrations: done before", "training: done before", "the cache fits", "draws: done before"):
         assert stage in again.output
     after = {row.key: row.wall_seconds for row in read_rows(out / "embedded" / records.JOURNAL)}
     assert len(after) == len(before) + 2  # shared and flow

@@ -85,12 +85,14 @@ def build_cache(fresh: Fresh, instruction: str, demonstrations: tuple[Demonstrat
         prefixes.append(fresh.policy.prefix(batch))
         targets.append(batch["action"])
         valid.append((~batch["action_is_pad"])[..., None].expand_as(batch["action"]))
+    valid_tokens = torch.cat([prefix.valid for prefix in prefixes])
+    seen = valid_tokens.any(0)  # padding of every sample is not worth attending to; positions count valid tokens
     return PrefixCache(
         tuple(
-            KeyValue(*(torch.cat(parts) for parts in zip(*layer, strict=True)))
+            KeyValue(*(torch.cat(parts)[:, :, seen] for parts in zip(*layer, strict=True)))
             for layer in zip(*(prefix.layers for prefix in prefixes), strict=True)
         ),
-        torch.cat([prefix.valid for prefix in prefixes]),
+        valid_tokens[:, seen],
         torch.cat([prefix.pooled for prefix in prefixes]),
         torch.cat(targets),
         torch.cat(valid),

@@ -27,9 +27,7 @@ def run_study(out: Path, settings: Settings, base: str, *, workers: int, narrato
         _collect(crew, folders, settings, narrator)
         _cache(crew, folders, settings, base, narrator)
         _train(crew, folders, settings, base, narrator)
-    for folder in folders:
-        for seed in range(settings.seeds):
-            _draw(folder, seed, settings, base, narrator)
+        _draw(crew, folders, settings, base, narrator)
     whole = [_roll(folder, settings, workers, narrator) for folder in folders]
     return all(whole)
 
@@ -111,13 +109,20 @@ def _check_common(folder: Path, seed: int) -> None:
     )
 
 
-def _draw(folder: Path, seed: int, settings: Settings, base: str, narrator: Narrator) -> None:
-    place = records.seed_folder(folder, seed)
-    if first_draws.stamp_of(place, settings, base).done():
-        narrator.say(f"draws of {folder.name}, seed {seed}: done before")
+def _draw(crew: Crew, folders: list[Path], settings: Settings, base: str, narrator: Narrator) -> None:
+    missing = [
+        (folder, seed, settings, base)
+        for folder in folders
+        for seed in range(settings.seeds)
+        if not first_draws.stamp_of(records.seed_folder(folder, seed), settings, base).done()
+    ]
+    if not missing:
+        narrator.say("draws: done before")
         return
-    with narrator.stage(f"{settings.draws} draws per head at the start, and the cost of a replan, in {folder.name}"):
-        first_draws.draw_and_time(folder, seed, settings, base)
+    with narrator.stage(f"{settings.draws} draws per head at the start, and the cost of a replan"):
+        for number, _ in crew.each(first_draws.draw_and_time, missing):
+            folder, seed, *_ = missing[number]
+            narrator.say(f"  {folder.name}, seed {seed}: done")
 
 
 def _roll(folder: Path, settings: Settings, workers: int, narrator: Narrator) -> bool:
