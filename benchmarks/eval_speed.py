@@ -87,7 +87,8 @@ def children_seconds() -> float:
 
 def ours(setting: Setting, out: Path, episodes: int, *, workers: int | None = None) -> Run:
     """`qhead eval`, with its defaults unless told otherwise."""
-    command = [BIN / "qhead", "eval", "--scene", SUITE, "--tasks", str(TASK), "--indices", f"0-{episodes - 1}"]
+    command: list[str | Path] = [BIN / "qhead", "eval", "--scene", SUITE, "--tasks", str(TASK)]
+    command += ["--indices", f"0-{episodes - 1}"]
     command += ["--policy", f"tiny={setting.policy}", "--limit", str(setting.limit), "--out", out]
     taken = setting.call(command + (["--workers", str(workers)] if workers else []), out)
     rows = read_rows(out / "journal.sqlite")
@@ -98,9 +99,9 @@ def ours(setting: Setting, out: Path, episodes: int, *, workers: int | None = No
 
 def theirs(setting: Setting, out: Path, episodes: int, *, size: int | None = None, at_once: int | None = None) -> Run:
     """`lerobot-eval`, with its defaults unless told otherwise."""
-    command = [BIN / "lerobot-eval", f"--policy.path={setting.policy}", "--policy.device=cpu", "--env.type=libero"]
-    command += [f"--env.task={SUITE}", f"--env.task_ids=[{TASK}]", f"--env.episode_length={setting.limit}"]
-    command += [f"--eval.n_episodes={episodes}", f"--output_dir={out}"]
+    command: list[str | Path] = [BIN / "lerobot-eval", f"--policy.path={setting.policy}", "--policy.device=cpu"]
+    command += ["--env.type=libero", f"--env.task={SUITE}", f"--env.task_ids=[{TASK}]"]
+    command += [f"--env.episode_length={setting.limit}", f"--eval.n_episodes={episodes}", f"--output_dir={out}"]
     command += [f"--env.observation_{side}={size}" for side in ("height", "width") if size]
     command += [f"--eval.batch_size={at_once}"] if at_once else []
     taken = setting.call(command, out)
