@@ -14,7 +14,7 @@ from lerobot_policy_quantile.scenes.expert import Route
 PROMISES = {"embedded": 0.98, "libero_object": 0.95}
 TASKS = {"embedded": 1, "libero_object": 10}
 INDICES = {"embedded": 50, "libero_object": 10}
-LIMIT = 500
+LIMIT = 600
 
 
 def run_share(name: str, keys: list[tuple[int, int]]) -> list[tuple[int, int, bool, int]]:

@@ -38,17 +38,24 @@ class Demonstration:
     end: Float[Array, "n"] = field(default_factory=lambda: np.zeros(0))
 
 
+FALLING_STEPS = 100
+"""Control steps for which a carton may cling to a finger after the last way point."""
+
+
 def demonstrate(
     scene: Scene, key: tuple[int, int, int], route: Route, *, limit: int | None = None, pictures: bool = True
 ) -> Demonstration:
-    """Let the expert drive one episode until its last way point or the limit."""
+    """Let the expert drive one episode to its last way point, and wait there until what it let go of has fallen."""
     scene.reset(*key)
     expert = Expert(scene.layout(), scene.state(), route)
     record = Demonstration(scene.name, scene.instruction, key, route, scene.simulator_state())
+    falling = FALLING_STEPS
     for _ in range(scene.limit * 2 if limit is None else limit):
         action = expert.act(scene.state()).astype(np.float32).astype(np.float64)
         if expert.finished:
-            break
+            if scene.success() or not falling:
+                break
+            falling -= 1
         if pictures:
             record.frames.append(scene.frames())
         record.states.append(scene.state())

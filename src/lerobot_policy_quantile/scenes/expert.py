@@ -19,7 +19,7 @@ GRIPPER_STEPS = 10
 OPEN, CLOSED = -1.0, 1.0
 
 LEAD = 0.07
-"""Metres that a route around the obstacle goes on while it swings aside: the two routes' mean runs into the obstacle."""
+"""Metres that a route around the obstacle goes ahead while it swings aside: the mean of two routes goes ahead, too."""
 
 CLEARANCE = 0.03
 """Metres that the hand rises meanwhile: at the start its fingers are level with the obstacle's top."""
@@ -104,7 +104,9 @@ def way_points(layout: Layout, start: Float[Array, "3"], route: Route, grasp: Gr
         if layout.obstacle is None:
             plan.append(WayPoint("approach", at((start + thing)[:2] / 2 + aside, high), OPEN, 0.01))
         else:
-            plan.append(WayPoint("approach", at(start[:2] + aside + LEAD * ahead, max(start[2], high) + CLEARANCE), OPEN, 0.02))
+            plan.append(
+                WayPoint("approach", at(start[:2] + aside + LEAD * ahead, max(start[2], high) + CLEARANCE), OPEN, 0.02)
+            )
             plan.append(WayPoint("approach", at(thing[:2] + aside, high), OPEN, 0.02))
     plan.append(WayPoint("approach", at(thing[:2], high), OPEN, 0.008))
     plan.append(WayPoint("descend", at(thing[:2], touch), OPEN, 0.006))
