@@ -88,6 +88,8 @@ def plus_instances(each: int) -> Iterator[tuple[Scene, int, str]]:
         places = sorted({round(n * (len(members) - 1) / max(1, each - 1)) for n in range(each)})
         for instance in (members[place] for place in places):
             yield scenes[instance.suite], instance.number, f"{category}: {instance.name}"
+    for scene in scenes.values():
+        scene.close()
 
 
 if __name__ == "__main__":
