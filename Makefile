@@ -4,7 +4,7 @@ TEST_PROCESSES ?= 2
 # Without compiled modules every process spends half a minute importing torch and LeRobot.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo study base base-proof test check verify bench bench-env expert plus-instances pro-tasks fullsize \
+.PHONY: help demo study base base-proof test check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize \
 	serve-load serve-fuzz soak adaptive format lock clean
 
 help: ## list the targets
@@ -39,6 +39,9 @@ fullsize: .venv/.ready ## build, run, save, reload the full-size pi0.5 with rand
 
 bench-env: .venv/.ready ## steps per second with pictures on demand against rendering every step; writes runs/bench-env/
 	@OMP_NUM_THREADS=1 $(PY) benchmarks/env_speed.py
+
+bench-eval: .venv/.ready ## episodes per minute of qhead eval against lerobot-eval; writes runs/bench-eval/ (a quarter of an hour)
+	@OMP_NUM_THREADS=1 $(PY) benchmarks/eval_speed.py
 
 expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of LIBERO-Object (half an hour)
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py

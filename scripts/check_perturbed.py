@@ -1,6 +1,7 @@
 """Load LIBERO-Plus and LIBERO-Pro for real: reset, step and look, and print what runs and what does not and why.
 
 `make pro-tasks` resets every LIBERO-Pro task; `make plus-instances` a few instances of every LIBERO-Plus category.
+Exits with 1 if one fails that the listing (`qhead eval --suite ... --dry-run`) calls available.
 """
 
 import argparse
@@ -30,14 +31,17 @@ def main() -> int:
     if options.pictures is not None:
         options.pictures.mkdir(parents=True, exist_ok=True)
     wanted = pro_tasks() if options.benchmark == "pro" else plus_instances(options.each)
-    ran, broken = 0, []
+    ran, unexpected, broken = 0, 0, []
     for scene, task, label in wanted:
         began = time.monotonic()
         try:
             look(scene, task, options.pictures)
         except (ValueError, KeyError, RuntimeError, AssertionError) as error:
+            known = isinstance(scene, ProScene) and scene.why_unavailable(task) is not None
             broken.append((scene.name, task, label, f"{type(error).__name__}: {error}"))
-            print(f"BROKEN {scene.name} {task} {label}: {type(error).__name__}: {error}", flush=True)
+            unexpected += not known
+            word = "unavailable" if known else "BROKEN"
+            print(f"{word} {scene.name} {task} {label}: {type(error).__name__}: {error}", flush=True)
             scene.close()
             continue
         ran += 1
@@ -45,7 +49,7 @@ def main() -> int:
     print(f"\n{ran} of {ran + len(broken)} load, reset, step and render")
     for name, task, label, reason in broken:
         print(f"  {name} task {task} ({label}): {reason}")
-    return 0
+    return int(unexpected > 0)
 
 
 def look(scene: Scene, task: int, pictures: Path | None) -> None:
@@ -84,6 +88,8 @@ def plus_instances(each: int) -> Iterator[tuple[Scene, int, str]]:
         places = sorted({round(n * (len(members) - 1) / max(1, each - 1)) for n in range(each)})
         for instance in (members[place] for place in places):
             yield scenes[instance.suite], instance.number, f"{category}: {instance.name}"
+    for scene in scenes.values():
+        scene.close()
 
 
 if __name__ == "__main__":

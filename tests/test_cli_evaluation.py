@@ -1,6 +1,8 @@
 """`qhead eval` and `qhead doctor` as a user calls them, in the embedded scene."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ from typer.testing import CliRunner
 from lerobot_policy_quantile import doctor
 from lerobot_policy_quantile.cli import app
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
-from lerobot_policy_quantile.evaluation.journal import read_rows
+from lerobot_policy_quantile.evaluation.journal import read_errors, read_rows
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from tests.support.openpi_server import openpi_server
@@ -111,6 +113,11 @@ def test_a_server_is_a_policy_by_its_address(tmp_path):
     assert [request["observation/image"].shape for request in requests] == [(224, 224, 3)] * 2
     assert requests[0]["prompt"]
 
+    gone = qhead("eval", "--policy", f"far={url}", "--indices", "0", *SHORT, "--out", tmp_path / "gone")
+    assert gone.returncode == 1
+    assert f"policy 'far' must answer before episodes start; {url} cannot be reached" in gone.stderr
+    assert read_errors(tmp_path / "gone" / "journal.sqlite") == []
+
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -129,6 +136,28 @@ def test_wrong_usage_is_told_with_what_is_allowed(tmp_path, arguments, said):
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.replace("│", " ").split())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_loaded_is_found_before_anything_runs(folder, tmp_path):
+    """Files are looked at before a worker starts; what only the model can tell ends the run with the first answer."""
+    shutil.copytree(folder, tmp_path / "policy")
+    weights = tmp_path / "policy" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    cut = invoke("eval", "--policy", tmp_path / "policy", "--out", tmp_path / "run")
+    assert cut.exit_code == 2
+    assert "model.safetensors is cut off or no safetensors file" in " ".join(cut.stderr.replace("│", " ").split())
+    assert not (tmp_path / "run").exists()
+
+    weights.write_bytes(whole)
+    config = json.loads((tmp_path / "policy" / "config.json").read_text())
+    (tmp_path / "policy" / "config.json").write_text(json.dumps({**config, "n_prompts": 3}))
+    other = qhead("eval", "--policy", f"a={tmp_path / 'policy'}", *SHORT, "--out", tmp_path / "run")
+    assert other.returncode == 1
+    assert f"policy 'a' cannot be loaded from {tmp_path / 'policy'}" in other.stderr
+    assert "prompts" in other.stderr
+    assert read_rows(tmp_path / "run" / "journal.sqlite") == []
+    assert read_errors(tmp_path / "run" / "journal.sqlite") == []
 
 
 def test_a_read_only_place_is_one_sentence_and_exit_one(tmp_path):

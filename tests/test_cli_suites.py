@@ -86,7 +86,10 @@ def test_the_dry_run_lists_everything_and_why_not():
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--budget", "soon"), "--budget must read"),
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--until", "0"), "--until must be a width"),
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--engine", "dask"), "local, ray"),
-        (("--suite", "libero_object", "--policy", "no/such", "--out", "x"), "neither a folder nor a policy"),
+        (
+            ("--suite", "libero_object", "--policy", "no/such", "--out", "x"),
+            "fetch it where there is a network: hf download",
+        ),
     ],
 )
 def test_wrong_usage_says_what_is_allowed(tmp_path, monkeypatch, arguments, said):

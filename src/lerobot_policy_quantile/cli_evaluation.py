@@ -113,6 +113,7 @@ def evaluate(
 
     choice = None
     try:
+        sources = _sources(policy)  # before anything that takes time
         if suite is not None:
             base_seed = parse_numbers("--seeds", seeds)[0]
             choice = Choice(suite, protocol, episodes, category, sample, base_seed)
@@ -123,7 +124,6 @@ def evaluate(
             raise ValueError("--dry-run, --sample, --episodes and --category need --suite; got none")
         if out is None or not policy:
             raise ValueError("--out and --policy must be given; only --dry-run goes without them")
-        sources = _sources(policy)
         if choice is None:
             plan = _plan(scene, tasks, indices, seeds, sources, decoder)
         else:
@@ -148,6 +148,7 @@ def evaluate(
 def _sources(policies: list[str]) -> dict[str, str]:
     """Policy name -> where it comes from; refuses what is neither an expert nor a saved policy."""
     from lerobot_policy_quantile.evaluation.openpi_policies import ServerAddress, is_server
+    from lerobot_policy_quantile.evaluation.policy_folder import require_policy_folder
     from lerobot_policy_quantile.scenes.expert import Route
     from lerobot_policy_quantile.workshop import expert_side, is_expert
 
@@ -159,11 +160,13 @@ def _sources(policies: list[str]) -> dict[str, str]:
             ServerAddress.parse(source)  # knows which options there are
         elif is_expert(source):
             Route(expert_side(source))  # knows which sides there are
-        elif not (Path(source) / "config.json").is_file():
+        elif not Path(source).is_dir():
             raise ValueError(
-                "--policy must be expert, expert:SIDE or a folder saved by LeRobot (with config.json), or the"
-                f" ws:// address of a server; got {source!r}"
+                "--policy must be expert, expert:SIDE or a folder saved by LeRobot (with config.json), USER/NAME on"
+                f" the hub, or the ws:// address of a server; got {source!r}"
             )
+        else:
+            require_policy_folder(Path(source))
         if sources.setdefault(name, source) != source:
             raise ValueError(f"--policy must use a name once; {name!r} stands for {sources[name]!r} and {source!r}")
     return sources
@@ -181,8 +184,9 @@ def _from_hub(source: str) -> str:
         return str(snapshot_download(name, revision=revision or None))
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
         raise ValueError(
-            f"--policy {source!r} is neither a folder nor a policy that the hub or its local cache has:"
-            f" {type(error).__name__}"
+            f"--policy {source!r} is neither a folder nor a policy that the hub or its local cache has"
+            f" ({type(error).__name__}); give the folder of a saved policy, or fetch it where there is a network:"
+            f" hf download {name}"
         ) from error
 
 
@@ -264,9 +268,11 @@ def _run(plan: "Plan", workshop: "SceneWorkshop", how: Running) -> int:
     with Journal(out / "journal.sqlite") as journal:
         keys = set(plan)
         before = [row for row in journal.rows() if row.key in keys]
+        settled = {row.key for row in before}
+        pending = [key for key in plan if key not in settled]
+        workshop.require_answers(pending)
         if how.facts is None:
-            settled = {row.key for row in before}
-            workshop.require_possible(key for key in plan if key not in settled)
+            workshop.require_possible(pending)
         else:
             how.facts.write(out)
             notes.print(estimate(plan, before, workshop, workers))

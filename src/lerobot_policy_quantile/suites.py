@@ -7,8 +7,8 @@ LIBERO-Plus: scene of the suite, task = upstream's id - 1, index 0, the seed its
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
+from lerobot_policy_quantile.core._names import nearest
 from lerobot_policy_quantile.evaluation.benchmarks import (
     CATEGORIES,
     CONTROLS,
@@ -52,11 +52,9 @@ def parse_suites(text: str) -> list[str]:
     known = [*GROUPS, *(scene for group in GROUPS.values() for scene in group)]
     for name in (part.strip() for part in text.split(",")):
         if name not in known:
-            close = get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(
                 f"--suite must name some of {', '.join(GROUPS)}, {', '.join(SUITES)} or a scene of theirs such as"
-                f" {plus_scene('libero_10')} or {pro_scene('libero_10', 'task')}; got {name!r}{hint}"
+                f" {plus_scene('libero_10')} or {pro_scene('libero_10', 'task')}; got {name!r}{nearest(name, known)}"
             )
         scenes += GROUPS.get(name, (name,))
     return list(dict.fromkeys(scenes))
@@ -69,7 +67,9 @@ def parse_categories(names: Sequence[str]) -> list[str]:
     headings |= {"background": "Background Textures"}
     for name in names:
         if name.lower() not in headings:
-            raise ValueError(f"--category must be one of {', '.join(headings)}; got {name!r}")
+            raise ValueError(
+                f"--category must be one of {', '.join(headings)}; got {name!r}{nearest(name.lower(), headings)}"
+            )
     return [headings[name.lower()] for name in names]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from lerobot_policy_quantile.evaluation.benchmarks import limit_of
-from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, World
+from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 
 if TYPE_CHECKING:
@@ -64,7 +64,30 @@ class SceneWorkshop:
         from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
 
         _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
-        return load_lerobot_policy(Path(source), decoder=decoder, device=self.device)
+        try:
+            return load_lerobot_policy(Path(source), decoder=decoder, device=self.device)
+        except Exception as error:  # whatever LeRobot or torch raise here, they will raise again
+            raise UnusablePolicyError(
+                f"policy {policy!r} cannot be loaded from {source}: {type(error).__name__}: {error}"
+            ) from error
+
+    def require_answers(self, keys: Iterable[EpisodeKey]) -> None:
+        """Refuse keys whose policy server cannot be reached or does not know their decoder, before any of them is run.
+
+        Folders are looked at by `evaluation/policy_folder.py`; loading them is left to the workers.
+        """
+        from lerobot_policy_quantile.evaluation.openpi_policies import ServerAddress, ServerPolicy, is_server
+
+        for policy, decoder in dict.fromkeys((key.policy, key.decoder) for key in keys):
+            source = self.sources[policy]
+            if is_server(source):
+                try:
+                    ServerPolicy(ServerAddress.parse(source), decoder).close()
+                except ConnectionError as error:
+                    raise ValueError(
+                        f"policy {policy!r} must answer before episodes start; {error}; a server is started with:"
+                        " qhead serve --policy FOLDER"
+                    ) from None
 
     def require_possible(self, keys: Iterable[EpisodeKey]) -> None:
         """Refuse keys whose task or initial state does not exist, before any of them is run.

@@ -122,6 +122,15 @@ def test_thirty_kills_lose_no_key_and_run_none_twice(undisturbed, tmp_path):
     assert all(SideFiles(tmp_path / "side").read(row.key)["actions"].shape == (row.steps, 7) for row in rows)
 
 
+def test_a_policy_that_cannot_be_loaded_ends_the_run_and_leaves_no_row(tmp_path):
+    doomed = Plan.cross(scenes=["fake"], indices=range(3), policies=["unusable"])
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        with pytest.raises(EngineError, match="policy 'unusable' cannot be loaded"):
+            run_plan(doomed, journal, Job(FakeWorkshop(tmp_path)), workers=2)
+        assert journal.rows() == []
+    assert read_errors(tmp_path / "journal.sqlite") == []
+
+
 @pytest.mark.parametrize(
     ("scene", "said"),
     [

@@ -1,6 +1,7 @@
 """Policy folders in the closed loop: batch = alone, noise by episode, weights really loaded."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from lerobot.policies.factory import make_pre_post_processors
 from safetensors.torch import load_file, save_file
 
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+from lerobot_policy_quantile.core.decoders import PRESETS
 from lerobot_policy_quantile.evaluation.contract import Observation
 from lerobot_policy_quantile.evaluation.lerobot_policies import (
     CAMERAS,
@@ -73,12 +75,22 @@ def observations(count: int, seed: int = 0) -> list[Observation]:
     ]
 
 
-@pytest.mark.parametrize("decoder", ["own", "shared(l=0.1, rho=0.9)", "density"])
-def test_eight_rows_in_a_batch_equal_eight_alone(ours, decoder):
-    policy = load_lerobot_policy(ours, decoder=decoder)
+@pytest.fixture(scope="module")
+def episodic(ours, tmp_path_factory):
+    """With a correlation beside the weights, which the decoder `copula` reads."""
+    folder = tmp_path_factory.mktemp("copula")
+    shutil.copytree(ours, folder, dirs_exist_ok=True)
+    size = 7 * QuantileConfig(backbone="tiny", **FEATURES).chunk_size
+    save_file({"correlation": 0.5 * torch.eye(size) + 0.5}, folder / "copula.safetensors")
+    return load_lerobot_policy(folder)
+
+
+@pytest.mark.parametrize("decoder", ["own", *PRESETS, "shared(l=0.1, rho=0.9)"])
+def test_eight_rows_in_a_batch_equal_eight_alone(episodic, decoder):
+    policy = episodic
     assert isinstance(policy, EpisodicPolicy)
-    together, alone = ([policy.begin(seed, None) for seed in range(8)] for _ in range(2))
-    for query in range(3):
+    together, alone = ([policy.begin(seed, None, decoder) for seed in range(8)] for _ in range(2))
+    for query in range(2):
         seen = observations(8, seed=query)
         batch = policy.act(seen, together)
         for row, chunk in enumerate(batch):
@@ -139,7 +151,15 @@ def test_a_camera_the_world_lacks_is_named(ours):
 
 
 def test_a_folder_without_a_policy_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="policy must be a folder that LeRobot saved"):
+    with pytest.raises(ValueError, match=r"config\.json does not exist; LeRobot's trainer saves it"):
+        load_lerobot_policy(tmp_path)
+
+
+def test_a_type_that_nobody_defines_is_refused_with_those_that_are(ours, tmp_path):
+    shutil.copytree(ours, tmp_path, dirs_exist_ok=True)
+    config = json.loads((ours / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "type": "quantil"}))
+    with pytest.raises(ValueError, match=r"type in .*config\.json must be one of .*quantile.*; got 'quantil': install"):
         load_lerobot_policy(tmp_path)
 
 

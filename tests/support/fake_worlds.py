@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, World
+from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, UnusablePolicyError, World
 
 LIMIT = 24
 
@@ -116,4 +116,6 @@ class FakeWorkshop:
         return FakeWorld(scene, folder=self.folder, pause=self.pause)
 
     def policy(self, policy: str, decoder: str) -> FakePolicy:
+        if policy == "unusable":
+            raise UnusablePolicyError("policy 'unusable' cannot be loaded")
         return FakePolicy(decoder, needs_images=self.needs_images)

@@ -1,10 +1,11 @@
 """Input checks shared by the maths: every message names the field, the value and what is allowed."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 import torch
 from torch import Tensor
+
+from lerobot_policy_quantile.core._names import nearest
 
 
 def require_choice(field: str, value: str, choices: Iterable[str]) -> None:
@@ -12,12 +13,6 @@ def require_choice(field: str, value: str, choices: Iterable[str]) -> None:
     choices = list(choices)
     if value not in choices:
         raise ValueError(f"{field} must be one of {', '.join(choices)}; got {value!r}{nearest(value, choices)}")
-
-
-def nearest(value: str, choices: Iterable[str]) -> str:
-    """The hint that follows an unknown name: its closest spelling, or nothing."""
-    close = get_close_matches(value, list(choices), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def require_between(field: str, value: float, low: float, high: float, *, open_high: bool = False) -> None:

@@ -124,6 +124,10 @@ class Policy(Protocol):
         """The next chunk of each episode."""
 
 
+class UnusablePolicyError(ValueError):
+    """A policy that cannot be loaded, now or at the next attempt."""
+
+
 class Workshop(Protocol):
     """Makes worlds and policies by the names in a key. It is sent to worker processes: it must pickle."""
 
@@ -131,4 +135,4 @@ class Workshop(Protocol):
         """A world of that name."""
 
     def policy(self, policy: str, decoder: str) -> Policy:
-        """A policy that answers with that decoder."""
+        """A policy that answers with that decoder; `UnusablePolicyError` if there can be none."""

@@ -31,7 +31,7 @@ STARTS_THAT_MAY_FAIL = 3
 
 
 class EngineError(RuntimeError):
-    """No worker can be started."""
+    """No worker can be started, or none can do what it is told."""
 
 
 class Watcher(Protocol):
@@ -163,6 +163,8 @@ def _drive(
         if not crew.busy() and (ending or not pending):
             return reason
         for outcome in crew.collect():
+            if outcome.hopeless is not None:
+                raise EngineError(outcome.hopeless)
             final = journal.record(outcome)
             if not final:
                 pending.append(outcome.key)

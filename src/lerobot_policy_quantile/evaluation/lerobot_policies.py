@@ -6,6 +6,7 @@ would share one stream of noise between episodes.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Chunk, Observation, Prediction, World
+from lerobot_policy_quantile.evaluation.policy_folder import CONFIG, require_policy_folder
 
 CAMERAS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
 """A world's cameras under the names LeRobot gives them in LIBERO."""
@@ -35,9 +37,9 @@ def load_lerobot_policy(
 
     `cameras` names, for each camera of the observations to come, the feature it is to the policy.
     """
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"policy must be a folder that LeRobot saved (with config.json); got {folder}")
+    require_policy_folder(folder)
     register_third_party_plugins()
+    require_known_type(folder)
     config = PreTrainedConfig.from_pretrained(folder)
     config.device = device
     config.pretrained_path = folder
@@ -177,6 +179,17 @@ def fingerprint(folder: Path) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]
+
+
+def require_known_type(folder: Path) -> None:
+    """Refuse a type that neither LeRobot nor an installed plugin defines."""
+    name = json.loads((folder / CONFIG).read_bytes())["type"]
+    known = sorted(PreTrainedConfig.get_known_choices())
+    if name not in known:
+        raise ValueError(
+            f"type in {folder / CONFIG} must be one of {', '.join(known)}; got {name!r}: install the plugin that"
+            " defines it (pip install lerobot_policy_...)"
+        )
 
 
 def require_loaded(policy: Any, folder: Path) -> None:

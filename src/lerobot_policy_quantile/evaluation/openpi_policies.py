@@ -137,6 +137,10 @@ class ServerPolicy:
         """One request per row."""
         return [self._ask(observation, session) for observation, session in zip(observations, memories, strict=True)]
 
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
+
     def _ask(self, observation: Observation, session: str | None) -> Chunk:
         if session is None:
             answer = self._client.infer(self._address.request(observation, self._address.resize))

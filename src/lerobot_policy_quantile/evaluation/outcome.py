@@ -31,6 +31,8 @@ class Outcome:
     traceback: str | None = None
     side_error: str | None = None
     """Why the side files are missing; the result stands without them."""
+    hopeless: str | None = None
+    """Why no further episode can be run either. It ends the run and is not written down."""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Self
 
-from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, Workshop, World
+from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, UnusablePolicyError, Workshop, World
 from lerobot_policy_quantile.evaluation.engine import LOOK_SECONDS, EngineError, MakeCrew
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
@@ -141,7 +141,12 @@ class _AskingWorkshop:
     def policy(self, policy: str, decoder: str) -> Policy:
         import ray
 
-        facts = ray.get(self._replica.about.remote((policy, decoder)))
+        try:
+            facts = ray.get(self._replica.about.remote((policy, decoder)))
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, UnusablePolicyError):
+                raise error.cause from None
+            raise
         if facts["local"]:
             return self._workshop.policy(policy, decoder)
         return RemotePolicy(self._replica, (policy, decoder), facts)

@@ -12,7 +12,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from lerobot_policy_quantile.evaluation.contract import Policy, Workshop, World
+from lerobot_policy_quantile.evaluation.contract import Policy, UnusablePolicyError, Workshop, World
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
@@ -61,6 +61,8 @@ class EpisodeRunner:
         """One attempt at an episode; whatever is raised becomes its error."""
         try:
             world, policy = self._world_of(key.scene), self._policy_of(key)
+        except UnusablePolicyError as error:
+            return Outcome(key, "error", traceback=traceback.format_exc(), hopeless=str(error))
         except Exception:  # a world or policy that cannot be made: nobody was judged
             self.close()
             return Outcome(key, "error", traceback=traceback.format_exc())

@@ -8,12 +8,13 @@ step will be asked for, and they are bit-identical to those of a scene that rend
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, UInt8
+
+from lerobot_policy_quantile.core._names import nearest
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -151,9 +152,7 @@ def make_scene(name: str, *, obstacle: bool = False, camera_size: int = 256) -> 
     """Build a scene by name; a near miss in spelling is named in the error."""
     modules = {**_SCENES, **{n: m for n in perturbed_scene_names() for p, m in _PERTURBED.items() if n.startswith(p)}}
     if name not in modules:
-        close = get_close_matches(name, modules, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"scene must be one of {', '.join(modules)}; got {name!r}{hint}")
+        raise ValueError(f"scene must be one of {', '.join(modules)}; got {name!r}{nearest(name, modules)}")
     if camera_size < 1:
         raise ValueError(f"camera_size must be at least 1 pixel; got {camera_size}")
     make: Callable[..., Scene] = import_module(modules[name]).make

@@ -17,6 +17,31 @@ CAMERA = "agentview"
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A part of a camera's way to its new pose: a turn about the pivot and a stretch away from it."""
+
+    axis: str = "z"
+    degrees: float = 0.0
+    stretch: float = 1.0
+    on_the_spot: bool = False
+    """The camera turns and stays where it is."""
+
+    def __call__(self, place: Float[Array, "3"], quaternion: Float[Array, "4"]) -> tuple[Array, Array]:
+        """The pose after it; quaternions are (x, y, z, w). Four decimals, as LIBERO-Plus rounds after every stage."""
+        turn = Rotation.from_euler(self.axis, self.degrees, degrees=True)
+        if not self.on_the_spot:
+            place = PIVOT + self.stretch * turn.apply(place - PIVOT)
+        if self.stretch == 1:
+            quaternion = (turn * Rotation.from_quat(quaternion)).as_quat()
+        return _rounded(place), _rounded(quaternion)
+
+
+def _rounded(values: Float[Array, "n"]) -> Float[Array, "n"]:
+    """To four decimals by Python's rule; numpy's rounds a product, which differs in rare last digits."""
+    return np.array([round(value, 4) for value in values.tolist()])
+
+
+@dataclass(frozen=True)
 class View:
     """A camera pose as LIBERO-Plus writes it: whole degrees, and per cent of the distance from the pivot."""
 
@@ -26,29 +51,23 @@ class View:
     turn: int = 0
     tilt: int = 0
 
+    def stages(self) -> list[Stage]:
+        """Climb, walk around, step back, turn, tilt; what changes nothing is left out, but for the walk."""
+        ways = (
+            (self.vertical != 0, Stage("y", -self.vertical)),
+            (True, Stage("z", self.horizontal)),
+            (self.distance != 100, Stage(stretch=self.distance / 100)),
+            (self.turn != 0, Stage("z", self.turn, on_the_spot=True)),
+            (self.tilt != 0, Stage("y", -self.tilt, on_the_spot=True)),
+        )
+        return [stage for needed, stage in ways if needed]
+
     def pose(self, position: Float[Array, "3"], quaternion: Float[Array, "4"]) -> tuple[Array, Array]:
-        """Where the camera goes that stood at `position` with `quaternion` (w, x, y, z).
-
-        Up about the pivot's y axis, around the z axis, away from the pivot; then the camera alone turns and tilts.
-        Every stage is rounded to four decimals, as LIBERO-Plus does, so that pictures agree with it.
-        """
-        place, facing = np.asarray(position, dtype=np.float64), Rotation.from_quat(np.roll(quaternion, -1))
-        if self.vertical:
-            up = Rotation.from_rotvec([0.0, -np.radians(self.vertical), 0.0])
-            place, facing = _rounded(PIVOT + up.apply(place - PIVOT), up * facing)
-        around = Rotation.from_euler("z", self.horizontal, degrees=True)
-        place, facing = _rounded(around.apply(place), around * facing)
-        if self.distance != 100:
-            place, facing = _rounded(PIVOT + (place - PIVOT) * (self.distance / 100), facing)
-        if self.turn:
-            place, facing = _rounded(place, Rotation.from_euler("z", self.turn, degrees=True) * facing)
-        if self.tilt:
-            place, facing = _rounded(place, Rotation.from_rotvec([0.0, -np.radians(self.tilt), 0.0]) * facing)
-        return place, np.roll(facing.as_quat(), 1).round(4)
-
-
-def _rounded(place: Array, facing: Rotation) -> tuple[Array, Rotation]:
-    return place.round(4), Rotation.from_quat(facing.as_quat().round(4))
+        """Where the camera goes that stood at `position` with `quaternion` (w, x, y, z)."""
+        place, facing = np.asarray(position, dtype=np.float64), np.roll(quaternion, -1)
+        for stage in self.stages():
+            place, facing = stage(place, facing)
+        return place, np.roll(facing, 1)
 
 
 @dataclass(frozen=True)

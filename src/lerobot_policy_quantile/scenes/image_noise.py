@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 from jaxtyping import Float, UInt8
-from scipy.ndimage import gaussian_filter, zoom
+from scipy.ndimage import convolve, gaussian_filter
 
 from lerobot_policy_quantile.scenes.contract import Array
 
@@ -97,19 +97,29 @@ def _motion(light: Light, radius: int, sigma: float, *, angle: float) -> Light:
 
 
 def _zoom(light: Light, stop: int, step: int) -> Light:
-    """The mean of the picture and its centre, enlarged in steps."""
-    factors = [1 + percent / 100 for percent in range(0, stop, step)]
-    return (light + sum(_enlarged(light, factor) for factor in factors)) / (len(factors) + 1)
+    """The picture seen at several enlargements at once: 1, 1 + step, ..., the first of them twice."""
+    percents = [0, *range(0, stop, step)]
+    mean: Light = np.mean([_stretched(_stretched(light, 0, p), 1, p) for p in percents], axis=0)
+    return mean
 
 
-def _enlarged(light: Light, factor: float) -> Light:
-    size = light.shape[0]
+def _stretched(light: Light, axis: int, percent: int) -> Light:
+    """The middle of one axis, enlarged to the old length by linear interpolation.
+
+    A window of whole pixels around the middle is stretched so that its outermost pixels stay outermost, and what does
+    not fit is cut off on both sides.
+    """
+    size, factor = light.shape[axis], 1 + percent / 100
     window = math.ceil(size / factor)
-    first = (size - window) // 2
-    bigger = zoom(light[first : first + window, first : first + window], (factor, factor, 1), order=1)
-    trim = (bigger.shape[0] - size) // 2
-    enlarged: Light = bigger[trim : trim + size, trim : trim + size]
-    return enlarged
+    length = round(window * factor)
+    places = (np.arange(size) + (length - size) // 2) * (window - 1) / max(1, length - 1)
+    left = places.astype(int)
+    part = (places - left).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
+    offset = (size - window) // 2
+    near = light.take(offset + left, axis)
+    far = light.take(offset + np.minimum(left + 1, window - 1), axis)
+    stretched: Light = near + part * (far - near)
+    return stretched
 
 
 def _fog(light: Light, thickness: float, smoothing: float, generator: np.random.Generator) -> Light:
@@ -120,27 +130,28 @@ def _fog(light: Light, thickness: float, smoothing: float, generator: np.random.
 
 
 def _clouds(size: int, smoothing: float, generator: np.random.Generator) -> Float[Array, "y x"]:
-    """A random height map in [0, 1] on a torus by midpoint displacement (diamonds and squares)."""
-    side = 1 << max(1, (size - 1).bit_length())
-    heights = np.zeros((side, side))
-    step, roughness = side, 100.0
+    """Random heights in [0, 1] on a torus by midpoint displacement: the map doubles until it has `size` points a side.
 
-    def displaced(sums: Array) -> Array:
-        return sums / 4 + roughness * generator.uniform(-roughness, roughness, sums.shape)
-
-    while step >= 2:
-        half = step // 2
-        corners = heights[::step, ::step]
-        beside = corners + np.roll(corners, -1, axis=0)
-        heights[half::step, half::step] = displaced(beside + np.roll(beside, -1, axis=1))
-        middles = heights[half::step, half::step]
-        vertical, horizontal = middles + np.roll(middles, 1, axis=0), middles + np.roll(middles, 1, axis=1)
-        heights[::step, half::step] = displaced(vertical + corners + np.roll(corners, -1, axis=1))
-        heights[half::step, ::step] = displaced(horizontal + corners + np.roll(corners, -1, axis=0))
-        step, roughness = half, roughness / smoothing
-    heights -= heights.min()
-    clouds: Float[Array, "y x"] = heights / heights.max()
+    Old points keep their heights. A new one is the mean of its four nearest known neighbours, first across the
+    diagonals, then along the axes, plus a draw that weakens with every doubling.
+    """
+    heights, reach = np.zeros((1, 1)), 100.0
+    while len(heights) < max(2, size):
+        finer = np.zeros((2 * len(heights), 2 * len(heights)))
+        finer[::2, ::2] = heights
+        for neighbours, news in ((_DIAGONAL, [(1, 1)]), (_AXES, [(0, 1), (1, 0)])):
+            means = convolve(finer, neighbours / 4, mode="wrap")
+            for row, column in news:
+                drawn = reach * generator.uniform(-reach, reach, heights.shape)
+                finer[row::2, column::2] = means[row::2, column::2] + drawn
+        heights, reach = finer, reach / smoothing
+    lowest, highest = heights.min(), heights.max()
+    clouds: Float[Array, "y x"] = (heights - lowest) / (highest - lowest)
     return clouds
+
+
+_DIAGONAL = np.array([[1.0, 0, 1], [0, 0, 0], [1, 0, 1]])
+_AXES = np.array([[0, 1.0, 0], [1, 0, 1], [0, 1, 0]])
 
 
 def _glass(light: Light, sigma: float, farthest: int, rounds: int, generator: np.random.Generator) -> Light:

@@ -96,6 +96,12 @@ def _write_settings(assets: Path) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="qhead-libero-"))
     owner = os.getpid()
     atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+    (folder / "config.yaml").write_text(libero_settings(assets), encoding="utf-8")
+    return folder
+
+
+def libero_settings(assets: Path) -> str:
+    """The text of hf-libero's `config.yaml`: its own files, and the assets that were found."""
     root = libero_package()
     paths = {
         "benchmark_root": root,
@@ -104,9 +110,7 @@ def _write_settings(assets: Path) -> Path:
         "datasets": root.parent / "datasets",
         "assets": assets,
     }
-    text = json.dumps({name: str(path) for name, path in paths.items()})  # JSON is YAML
-    (folder / "config.yaml").write_text(text, encoding="utf-8")
-    return folder
+    return json.dumps({name: str(path) for name, path in paths.items()})  # JSON is YAML
 
 
 @cache

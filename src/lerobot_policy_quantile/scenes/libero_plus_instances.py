@@ -70,7 +70,7 @@ def why_unavailable(instance: Instance) -> str | None:
         if style is not None and not texture_known(kind, style):
             return f"the assets have no texture for its {kind} style"
     if not _object_names().issuperset(change.get("added_objects", ())):
-        return "hf-libero and the assets do not know its added objects"
+        return "hf-libero does not know its added objects, and their meshes (LIBERO-Plus's new_objects/) are not here"
     if instance.layout_name is not None and instance.layout_name not in _layouts():
         return f"its layout is not in {LAYOUT_BDDL} and {LAYOUT_STATES}"
     if change.get("initstate") is not None and not 1 <= change["initstate"] <= len(arm_starts()):

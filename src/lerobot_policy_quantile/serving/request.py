@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from lerobot_policy_quantile.core._names import nearest
 from lerobot_policy_quantile.evaluation.contract import Observation
 from lerobot_policy_quantile.serving.contract import Spec
 from lerobot_policy_quantile.serving.protocol import BLOCK, WISHES, ErrorKind, RequestError
@@ -175,6 +175,5 @@ def _kind(value: Any) -> str:
 
 
 def _invalid(field: str, what: str, known: list[str] | None = None) -> RequestError:
-    close = get_close_matches(field.removeprefix(f"{BLOCK}."), known or [], n=1, cutoff=0.6)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = nearest(field.removeprefix(f"{BLOCK}."), known or [])
     return RequestError(ErrorKind.INVALID, f"{field} {what}{hint}", field)

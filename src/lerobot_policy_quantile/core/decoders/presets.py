@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lerobot_policy_quantile.core._checks import nearest
+from lerobot_policy_quantile.core._names import nearest
 from lerobot_policy_quantile.core.decoders.choice import Tracked, WhereChoice
 from lerobot_policy_quantile.core.decoders.composition import Decoder, PerChunk, PerStep
 from lerobot_policy_quantile.core.decoders.copula import CopulaLatents

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from lerobot_policy_quantile.core._checks import nearest
+from lerobot_policy_quantile.core._names import nearest
 from lerobot_policy_quantile.core.decoders import PRESETS, canonical_text
 from lerobot_policy_quantile.studies.two_demo.paper import OWN
 from lerobot_policy_quantile.studies.two_demo.records import HEADS, STUDY
