@@ -40,8 +40,8 @@ class Towers(PaliGemmaWithExpertModel):  # type: ignore[misc]
         for tower, layer_name in ((self.language_model, VLM_LAYER), (self.expert, EXPERT_LAYER)):
             tower.config._attn_implementation = "eager"  # as LeRobot's pi05 computes it
             _name_layers(tower, layer_name)
+        self.to_bfloat16_for_selected_params(precision)  # before there is memory: half as much is taken at once
         materialise(self)
-        self.to_bfloat16_for_selected_params(precision)
 
     def train(self, mode: bool = True) -> "Towers":
         """Set the mode and, unlike LeRobot's, return the module."""
