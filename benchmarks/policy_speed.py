@@ -343,7 +343,10 @@ def measure(name: str, chunk_size: int, rounds: int, threads: int, parts: list[s
     rows = []
     for part in parts:
         print(f"{name}, {threads} thread(s): {part} ...", file=sys.stderr, flush=True)
-        rows += makers[part]()
+        new = makers[part]()
+        for row in new:
+            print(f"  {row.what}: {row.measured:g} {row.unit} ({row.spread})", file=sys.stderr, flush=True)
+        rows += new
     return rows
 
 

@@ -113,7 +113,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
                 parameter.data = parameter.data.float()
         # (run, forwards): the key of all training randomness. Drawn once, kept in the checkpoint.
         self.register_buffer("noise_key", torch.stack([torch.randint(2**31, ()), torch.tensor(0)]))
-        self._seen_frames = None
+        self._seen_frames: SeenFrames | None = None
         if config.prefix_cache is not None and dataset_meta is not None:
             self._seen_frames = SeenFrames(config.prefix_cache, int(dataset_meta.total_frames))
         self._decoder = parse_decoder(config.decoder)

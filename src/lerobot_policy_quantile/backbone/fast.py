@@ -15,6 +15,7 @@ Weights are not copied: a fused weight is one block of memory, and the module's 
 Axes: b batch, n token, s prefix token, w width, e head size, c camera.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -208,7 +209,8 @@ class FastPrefix:
         self._tower = towers.language_model
         self._layers = [GemmaLayer.of(layer, make) for layer in self._tower.layers]
         self._norms = [layer.norms(None) for layer in self._layers]
-        self._see, self._pass = self._vision.__call__, self._run
+        self._see: Callable[[Tensor], Tensor] = self._vision.__call__
+        self._pass: Callable[..., tuple[tuple[KeyValue, ...], Tensor]] = self._run
 
     def compile(self) -> None:
         """Let torch compile both passes when they are first asked."""
@@ -267,12 +269,12 @@ class FastExpert:
         self._layers = [GemmaLayer.of(layer, make) for layer in self._tower.layers]
         self._at_zero: tuple[list[Norms], Modulation] | None = None
         self._first: dict[int, Tensor] = {}
-        self._pass = self._run
+        self._pass: Callable[..., Tensor] = self._run
 
     def compile(self) -> None:
         """Let torch compile the pass when it is first asked; on a GPU as a CUDA graph, for its kernels are small."""
         on_gpu = self._backbone.action_in_proj.weight.is_cuda
-        compiled = torch.compile(self._run, mode="reduce-overhead" if on_gpu else None)
+        compiled: Callable[..., Tensor] = torch.compile(self._run, mode="reduce-overhead" if on_gpu else None)
         # A graph's output lies in memory that its next run writes to.
         self._pass = (lambda *given: compiled(*given).clone()) if on_gpu else compiled
 
