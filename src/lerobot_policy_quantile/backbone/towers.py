@@ -127,15 +127,19 @@ def materialise(module: nn.Module) -> None:
     """Give every empty parameter memory on torch's default device and its initial law, from the global generator.
 
     Linear, convolution and layer norm: torch's own. Embeddings: normal, std 0.02. Norms of Gemma:
-    the identity; their adaptive form ignores the noise time at first.
+    the identity; their adaptive form ignores the noise time at first. Drawn in float32 whatever the
+    precision, one module after the other: a seed gives the same model, and only one module is held twice.
     """
     for part in module.modules():
         own = dict(part.named_parameters(recurse=False))
         for name, parameter in own.items():
             if parameter.is_meta:
-                setattr(part, name, nn.Parameter(torch.empty_like(parameter, device=torch.get_default_device())))
+                place = torch.empty_like(parameter, device=torch.get_default_device(), dtype=torch.float32)
+                setattr(part, name, nn.Parameter(place))
         if own:
             _initialise(part)
+        for name, parameter in own.items():
+            getattr(part, name).data = getattr(part, name).data.to(parameter.dtype)
     for part in module.modules():
         if isinstance(part, PiGemmaRMSNorm) and part.dense is not None:
             nn.init.zeros_(part.dense.weight)
