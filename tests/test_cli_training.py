@@ -74,24 +74,6 @@ def test_training_moved_the_expert_and_froze_the_vlm(runs):
     assert late["noise_key"].tolist() == [early["noise_key"].tolist()[0], STEPS]
 
 
-def test_kept_prefixes_train_the_same_policy(runs, tmp_path):
-    """The frozen VLM reads each frame once and keeps what it said; weights end where the plain run's end."""
-    kept = tmp_path / "prefixes"
-    arguments = train_arguments(runs / "data", tmp_path / "out", *SETTINGS, f"--policy.prefix_cache={kept}")
-    run(BIN / "lerobot-train", *arguments, log=tmp_path / "log")
-    early, plain, ours = (
-        load_file(checkpoint(folder, step) / "pretrained_model" / "model.safetensors")
-        for folder, step in ((runs / "whole", SAVE), (runs / "whole", STEPS), (tmp_path / "out", STEPS))
-    )
-    moved = sum((plain[name] - early[name]).square().sum() for name in plain if "noise" not in name)
-    apart = sum((plain[name] - ours[name]).square().sum() for name in plain if "noise" not in name)
-    assert 0 < apart < 1e-3 * moved
-    facts = json.loads((kept / "prefixes.json").read_text())
-    assert int(facts["frames"]) >= FRAMES
-    config = checkpoint(tmp_path / "out", STEPS) / "pretrained_model" / "config.json"
-    assert json.loads(config.read_text())["prefix_cache"] is None
-
-
 def test_the_log_shows_coverage_and_width(runs):
     last = [line for line in (runs / "whole.log").read_text().splitlines() if f"step:{STEPS} " in line][-1]
     for name in ("loss:", "grdn:", "coverage_50:", "coverage_80:", "coverage_95:", "width_80:"):
