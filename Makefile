@@ -32,6 +32,7 @@ verify: .venv/.ready ## print the theory's claims beside what was measured
 
 bench: .venv/.ready ## speed and memory of the maths against plain PyTorch, of the policy against LeRobot's; writes runs/bench/
 	@$(PY) benchmarks/core_speed.py
+	@$(PY) benchmarks/policy_sweeps.py
 	@$(PY) benchmarks/policy_speed.py
 
 fullsize: .venv/.ready ## build, run, save, reload the full-size pi0.5 with random weights (20 GiB of memory, 14 GB of disk)

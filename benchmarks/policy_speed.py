@@ -1,12 +1,13 @@
 """Speed of the policy against LeRobot's pi05 on the same weights and inputs, interleaved in one run.
 
     make bench                                                        # tiny, small, and real widths at reduced depth
-    .venv/bin/python benchmarks/policy_speed.py --sizes full          # the full size: 20 GiB of memory, an hour
+    .venv/bin/python benchmarks/policy_speed.py --full                # the full size: 20 GiB of memory
     .venv/bin/python benchmarks/policy_speed.py --sizes tiny --rounds 5
 
 The peer is LeRobot as users run it: float32, ten denoising steps, an absent third camera and padded text are computed
 and masked. Rows with the peer's tokens already pruned stand beside, so that nobody takes pruning for the head's merit.
-Random weights. Writes policy_speed_SIZE.md and .json.
+At reduced depth our last VLM layer is run whole: stopping after its keys and values saves one layer of 18 at full size,
+and would save one of two there. Random weights. Writes policy_speed_SIZE_THREADS.md and .json.
 """
 
 import argparse
@@ -26,8 +27,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix, Variant
+from lerobot_policy_quantile.backbone.fast import FastPrefix
+from lerobot_policy_quantile.backbone.int8 import has_vnni, int8_linear
+from lerobot_policy_quantile.backbone.linear import MakeLinear, exact_linear, packed_linear
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.heads import QuantileHead, training_loss
+from lerobot_policy_quantile.core.levels import DEFAULT_K, quantile_levels
 from tests.backbone.lerobot_reference import lerobot_model_of
 from tests.backbone.samples import randomise
 
@@ -42,6 +47,8 @@ SIZES = {
 TEXT = 60
 """Text tokens that are there, of a buffer of up to 200."""
 TRAINING_BATCH = 4
+TRAINING_ROUNDS = 2
+PARTS = ("difference", "inference", "packed", "int8", "training")
 
 Observation = tuple[list[Tensor], list[Tensor], Tensor, Tensor]
 
@@ -70,13 +77,38 @@ class Pair:
     peer: Any
 
     @classmethod
-    def of(cls, variant: Variant, chunk_size: int) -> "Pair":
+    def of(cls, variant: Variant, chunk_size: int, *, n_prompts: int = 16, n_quantiles: int = DEFAULT_K) -> "Pair":
         """Random weights at which every part matters; ours on the fast path."""
         torch.manual_seed(0)
-        backbone = randomise(Backbone(variant, fast_prefix=True))
-        head = QuantileHead(backbone.expert_width, chunk_size, 7, backbone.model_dim)
-        backbone.optimize()
-        return cls(backbone, head.eval(), lerobot_model_of(backbone, head).eval())
+        backbone = randomise(Backbone(variant, n_prompts=n_prompts, fast_prefix=True))
+        levels = quantile_levels(n_quantiles)
+        head = QuantileHead(backbone.expert_width, chunk_size, 7, backbone.model_dim, levels=levels)
+        backbone.optimize()  # moves weights together: before the peer is laid on their memory
+        pair = cls(backbone, head.eval(), lerobot_model_of(backbone, head).eval())
+        pair.optimize()
+        return pair
+
+    @property
+    def reduced(self) -> bool:
+        """Whether the model has real widths and fewer layers than the real one."""
+        variant = self.backbone.variant
+        return variant.vlm_width == PI05.vlm_width and variant.depth < PI05.depth
+
+    def optimize(self, *, packed: bool = False, int8: bool = False) -> None:
+        """The fast path; at reduced depth with the whole last VLM layer."""
+        self.backbone.optimize(packed=packed, int8=int8)
+        if self.reduced:
+            make = int8_linear if int8 else packed_linear if packed else exact_linear
+            self.backbone._fast_prefix = self._whole_prefix(make)
+
+    def train(self) -> None:
+        """Training mode, with the same prefix."""
+        self.backbone.train()
+        if self.reduced:
+            self.backbone._fast_prefix = self._whole_prefix(exact_linear)
+
+    def _whole_prefix(self, make: MakeLinear) -> FastPrefix:
+        return FastPrefix(self.backbone.paligemma_with_expert, make, features=True)
 
     @torch.no_grad()
     def chunk(self, seen: Observation) -> Tensor:
@@ -152,7 +184,7 @@ def inference_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
 
 
 def roofline(pair: Pair, tokens: int) -> Callable[[], None]:
-    """The matrix products of one chunk, nothing else: what the machine could do at best."""
+    """The matrix products of one chunk, attention's among them, and nothing else: what the machine could do at best."""
     v = pair.backbone.variant
     suffix, cameras = pair.backbone.n_prompts + pair.head.chunk_size, 2
     patches = cameras * v.image_tokens
@@ -161,17 +193,29 @@ def roofline(pair: Pair, tokens: int) -> Callable[[], None]:
     shapes = [(patches, v.vision_width, 3 * v.vision_width), (patches, v.vision_width, v.vision_width)]
     shapes += [(patches, v.vision_width, v.vision_mlp), (patches, v.vision_mlp, v.vision_width)]
     shapes *= v.vision_depth
+    vlm_depth = v.depth if pair.reduced else v.depth - 1
     for rows, width, mlp, depth in (
-        (tokens, v.vlm_width, v.vlm_mlp, v.depth - 1),
+        (tokens, v.vlm_width, v.vlm_mlp, vlm_depth),
         (suffix, v.expert_width, v.expert_mlp, v.depth),
     ):
         shapes += [(rows, width, qkv), (rows, inner, width), (rows, width, 2 * mlp), (rows, mlp, width)] * depth
+    # batch, query rows, keys, head size; the query heads of a group are rows of one product
+    group = v.heads // v.kv_heads
+    looks = [(cameras * v.vision_heads, v.image_tokens, v.image_tokens, v.vision_width // v.vision_heads)]
+    looks *= v.vision_depth
+    looks += [(v.kv_heads, group * tokens, tokens, v.head_dim)] * vlm_depth
+    looks += [(v.kv_heads, group * suffix, tokens + suffix, v.head_dim)] * v.depth
     inputs = {(rows, width): torch.randn(rows, width) for rows, width, _ in shapes}
     weights = {(width, out): torch.randn(out, width) for _, width, out in shapes}
+    queries = {look: torch.randn(look[0], look[1], look[3]) for look in looks}
+    keys = {look: torch.randn(look[0], look[2], look[3]) for look in looks}
 
     def run() -> None:
         for rows, width, out in shapes:
             functional.linear(inputs[rows, width], weights[width, out])
+        for look in looks:
+            scores = torch.bmm(queries[look], keys[look].transpose(1, 2))
+            torch.bmm(scores, keys[look])
 
     return run
 
@@ -180,10 +224,10 @@ def int8_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
     """The approximate mode: its speed with three cameras, and its error."""
     seen = observation(pair.backbone.variant, cameras=3, absent=0, padded=True)
     exact = pair.chunk(seen)
-    pair.backbone.optimize(int8=True)
+    pair.optimize(int8=True)
     error = ((pair.chunk(seen) - exact).abs().mean() / exact.abs().mean()).item()
     peer, ours = interleaved([lambda: pair.flow(seen), lambda: pair.chunk(seen)], rounds)
-    pair.backbone.optimize()
+    pair.optimize()
     return [
         ratio_row(
             "int8 (approximate), 3 cameras: LeRobot, ten steps / ours", peer, ours, at_least=4.5 if wanted else None
@@ -200,7 +244,7 @@ def difference_row(pair: Pair) -> Row:
     pair.backbone.train().eval()
     plain = pair.chunk(seen)
     pair.backbone.fast_prefix = True
-    pair.backbone.optimize()
+    pair.optimize()
     difference = ((fast - plain).abs().max() / plain.abs().max()).item()
     return Row(
         "fast path against plain path, largest difference / largest value", float(f"{difference:.2g}"), "", limit=1e-5
@@ -214,7 +258,7 @@ def training_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
     target = torch.zeros(TRAINING_BATCH, pair.head.chunk_size, 7)
     valid = torch.ones_like(target, dtype=torch.bool)
     generator = torch.Generator().manual_seed(0)
-    pair.backbone.train()
+    pair.train()
     trained = [p for p in [*pair.backbone.parameters(), *pair.head.parameters()] if p.requires_grad]
     ours = torch.optim.AdamW(trained, lr=0.0, weight_decay=0.0)
     theirs = torch.optim.AdamW(pair.peer.train().parameters(), lr=0.0, weight_decay=0.0)
@@ -234,10 +278,10 @@ def training_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
         theirs.step()
 
     works = [lambda: step(lambda: pair.backbone.prefix(*seen)), lambda: step(lambda: kept), peer_step]
-    whole, cached, peer = interleaved(works, rounds)
-    memory = [held(theirs) + peak_bytes(peer_step), held(ours) + peak_bytes(works[0])]
+    whole, cached, peer = interleaved(works, min(rounds, TRAINING_ROUNDS))
+    memory = [peak_bytes(peer_step) + held(theirs), peak_bytes(works[0]) + held(ours)]
     pair.peer.eval()
-    pair.backbone.optimize()
+    pair.optimize()
     return [
         ratio_row(
             "training step, batch 4: LeRobot (all trained) / ours (frozen VLM)",
@@ -263,23 +307,57 @@ def held(optimiser: torch.optim.Optimizer) -> int:
     return sum(value.numel() * value.element_size() for value in values)
 
 
-def measure(
-    name: str, chunk_size: int, rounds: int, threads: int, *, training: bool
-) -> tuple[list[Row], dict[str, object]]:
-    """All rows of a size."""
+def packed_rows(pair: Pair, rounds: int) -> list[Row]:
+    """The exact path on a second, packed copy of the weights, beside the path without it."""
+    seen = observation(pair.backbone.variant, cameras=2, absent=1, padded=True)
+    paths = {}
+    for packed in (False, True):
+        pair.optimize(packed=packed)
+        paths[packed] = pair.backbone._fast_prefix, pair.backbone._fast_expert
+
+    def on(packed: bool) -> Tensor:
+        pair.backbone._fast_prefix, pair.backbone._fast_expert = paths[packed]
+        return pair.chunk(seen)
+
+    plain, fast = interleaved([lambda: on(False), lambda: on(True)], rounds)
+    difference = ((on(True) - on(False)).abs().max() / on(False).abs().max()).item()
+    pair.optimize()
+    return [
+        ratio_row("packed weights (a second copy): whole chunk without / with", plain, fast),
+        Row("packed weights: largest difference / largest value", float(f"{difference:.2g}"), "", limit=1e-5),
+    ]
+
+
+def measure(name: str, chunk_size: int, rounds: int, threads: int, parts: list[str]) -> list[Row]:
+    """The rows of a size, told as they come."""
     torch.set_num_threads(threads)
     pair = Pair.of(SIZES[name], chunk_size)
     wanted = name in ("widths", "full")
-    rows = [difference_row(pair), *inference_rows(pair, rounds, wanted), *int8_rows(pair, rounds, wanted)]
-    if training:
-        rows += training_rows(pair, rounds, wanted)
-    parameters = sum(p.numel() for p in pair.backbone.parameters()) / 1e6
+    makers: dict[str, Callable[[], list[Row]]] = {
+        "difference": lambda: [difference_row(pair)],
+        "inference": lambda: inference_rows(pair, rounds, wanted),
+        "packed": lambda: packed_rows(pair, rounds),
+        "int8": lambda: int8_rows(pair, rounds, wanted),
+        "training": lambda: training_rows(pair, rounds, wanted),
+    }
+    rows = []
+    for part in parts:
+        print(f"{name}, {threads} thread(s): {part} ...", file=sys.stderr, flush=True)
+        new = makers[part]()
+        for row in new:
+            print(f"  {row.what}: {row.measured:g} {row.unit} ({row.spread})", file=sys.stderr, flush=True)
+        rows += new
+    return rows
+
+
+def setting_of(name: str, chunk_size: int, rounds: int, threads: int) -> dict[str, object]:
+    """What the rows were measured with."""
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in Backbone(SIZES[name]).parameters()) / 1e6
     setting: dict[str, object] = {"size": SIZES[name].name, "million parameters": round(parameters, 1)}
     setting |= {"chunk": chunk_size, "threads": threads, "rounds": rounds, "torch": torch.__version__}
-    return rows, setting | {
-        "machine": platform.machine(),
-        "int8 instructions": "VNNI" if torch.cpu._is_vnni_supported() else "no VNNI",
-    }
+    instructions = torch.backends.cpu.get_cpu_capability() + (" with VNNI" if has_vnni() else " without VNNI")
+    return setting | {"machine": platform.machine(), "instructions": instructions}
 
 
 def main() -> None:
@@ -292,21 +370,28 @@ def main() -> None:
     parser.add_argument(
         "--threads", default=f"1,{os.cpu_count()}", help="torch threads, one table each (default 1 and all)"
     )
-    parser.add_argument("--no-training", action="store_true", help="leave the training steps out")
+    parser.add_argument("--full", action="store_true", help="the full size only, without training steps")
+    parser.add_argument(
+        "--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default all; --full: no training, not packed)"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of the tables")
     arguments = parser.parse_args()
-    sizes = arguments.sizes.split(",")
-    if unknown := [size for size in sizes if size not in SIZES]:
-        parser.error(f"--sizes must be of {', '.join(SIZES)}; got {', '.join(unknown)}")
+    sizes = ["full"] if arguments.full else arguments.sizes.split(",")
+    parts = arguments.parts.split(",")
+    for field, given, known in (("--sizes", sizes, SIZES), ("--parts", parts, PARTS)):
+        if unknown := [word for word in given if word not in known]:
+            parser.error(f"{field} must be of {', '.join(known)}; got {', '.join(unknown)}")
     if arguments.rounds < 2:
         parser.error(f"--rounds must be at least 2; got {arguments.rounds}")
     failed = 0
     for size in sizes:
         for threads in dict.fromkeys(int(text) for text in arguments.threads.split(",")):
-            training = not arguments.no_training and size != "full"
-            rows, setting = measure(size, arguments.chunk, arguments.rounds, threads, training=training)
+            # Training LeRobot's full size takes 60 GB, a packed copy 27 GB.
+            possible = [part for part in parts if size != "full" or part not in ("training", "packed")]
+            settings = size, arguments.chunk, arguments.rounds, threads
             path = arguments.out / f"policy_speed_{size}_{threads}"
-            failed |= write(path, "Speed of the policy against LeRobot's pi05", rows, setting)
+            title = "Speed of the policy against LeRobot's pi05"
+            failed |= write(path, title, measure(*settings, possible), setting_of(*settings))
     sys.exit(failed)
 
 

@@ -55,8 +55,10 @@ def interleaved(works: Sequence[Callable[[], object]], rounds: int) -> list[list
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """Most memory that tensors made during the work held at once, from torch's own allocation log."""
-    work()
+    """Most memory that tensors made during the work held at once, from torch's own allocation log.
+
+    Of a second run at the earliest: a first one makes what is kept, such as an optimiser's state.
+    """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as log:
         work()
     events = log.profiler.kineto_results.events()

@@ -1,4 +1,4 @@
-"""Shows that the full-size pi0.5 with our head is real: build, run, save in shards, reload, train one step.
+"""Shows that the full-size pi0.5 with our head is real: build, run on both paths, save in shards, reload, train a step.
 
     python scripts/fullsize.py [--variant pi05] [--folder runs/fullsize] [--keep] [--no-train]
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import torch
-from huggingface_hub import load_torch_model, save_torch_state_dict
+from huggingface_hub import save_torch_state_dict
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file, save_file
@@ -28,12 +28,17 @@ from torch import Tensor, nn
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Variant
 from lerobot_policy_quantile.backbone.memory import TrainingMemory, training_memory
 from lerobot_policy_quantile.backbone.towers import Precision
+from lerobot_policy_quantile.backbone.weights import load_own_weights
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.heads import QuantileHead, training_loss
 
 CHUNK, ACTION_DIM, CAMERAS = 10, 7, 2
 SHARD_SIZE = "2GB"
 GIB = 2**30
+LOADING_BOUND = 1.15
+"""Peak memory while loading, in units of the weights."""
+FAST_BOUND = 1e-5
+"""Largest difference between fast and plain path, relative to the largest value."""
 
 
 @dataclass(frozen=True)
@@ -82,22 +87,50 @@ def build_run_save(variant: Variant, folder: Path) -> str:
     started = time.perf_counter()
     quantiles = model.chunk()
     seconds = time.perf_counter() - started
+    fast = fast_note(model, quantiles)
     save_file({"quantiles": quantiles}, folder / "chunk.safetensors")
     save_torch_state_dict(model.state_dict(), folder / "shards", max_shard_size=SHARD_SIZE)
     files = list((folder / "shards").glob("*.safetensors"))
     stored = sum(file.stat().st_size for file in files) / 1e9
     count = sum(p.numel() for p in model.parameters()) / 1e9
-    return f"{count:.3f} B parameters; chunk in {seconds:.1f} s; {len(files)} shards, {stored:.1f} GB"
+    return f"{count:.3f} B parameters; chunk in {seconds:.1f} s; {fast}; {len(files)} shards, {stored:.1f} GB"
+
+
+def fast_note(model: Model, plain: Tensor) -> str:
+    """The same chunk on the fast path: how long, and how far from the plain one."""
+    model.backbone.optimize()
+    model.chunk()
+    started = time.perf_counter()
+    fast = model.chunk()
+    seconds = time.perf_counter() - started
+    difference = float((fast - plain).abs().max() / plain.abs().max())
+    if difference > FAST_BOUND:
+        raise ValueError(f"the fast path differs by {difference:.1e} of the largest value, above {FAST_BOUND:g}")
+    return f"on the fast path {seconds:.1f} s, differs by {difference:.1e} of the largest value"
 
 
 def reload_run(variant: Variant, folder: Path) -> str:
     """Other random weights, then those on disk: the chunk must be the stored one, bit for bit."""
     model = Model(variant, seed=2)
-    load_torch_model(model, folder / "shards", strict=True)
+    load_own_weights(model, folder / "shards")
+    loading = loading_note(sum(p.numel() * p.element_size() for p in model.parameters()), peak_bytes())
     stored, now = load_file(folder / "chunk.safetensors")["quantiles"], model.chunk()
     if not torch.equal(stored, now):
         raise ValueError(f"the reloaded chunk differs by up to {(stored - now).abs().max():.3g}")
-    return f"same chunk, bit for bit, {tuple(now.shape)}"
+    return f"{loading}; same chunk, bit for bit, {tuple(now.shape)}"
+
+
+def loading_note(weights: int, peak: int) -> str:
+    """Peak memory of a process that has loaded weights, libraries included; too much is an error where weights lead."""
+    ratio = peak / weights
+    if weights > GIB and ratio > LOADING_BOUND:
+        raise ValueError(f"loading took {ratio:.2f} times the memory of the weights, above {LOADING_BOUND}")
+    return f"loading peaked at {ratio:.2f} times the weights"
+
+
+def peak_bytes() -> int:
+    """Most memory this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def train_step(variant: Variant, _: Path) -> str:
@@ -127,8 +160,7 @@ def run_phase(name: str, work: Callable[[Variant, Path], str], variant: Variant,
     """Time, peak resident memory and note of one phase; runs inside the phase's process."""
     started = time.perf_counter()
     note = work(variant, folder)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Phase(name, time.perf_counter() - started, peak, note)
+    return Phase(name, time.perf_counter() - started, peak_bytes(), note)
 
 
 def phase_table(variant: Variant, phases: list[Phase]) -> Table:

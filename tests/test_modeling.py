@@ -358,7 +358,7 @@ def test_a_checkpoint_with_a_missing_weight_is_refused(tmp_path):
     weights = load_file(tmp_path / "model.safetensors")
     del weights["backbone.prompts"]
     save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(RuntimeError, match=r"backbone\.prompts"):
+    with pytest.raises(ValueError, match=r"does not fit this model:\n1 missing:\n  backbone\.prompts"):
         QuantilePolicy.from_pretrained(tmp_path)
 
 

@@ -51,6 +51,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     freeze_vlm: bool = True
     gradient_checkpointing: bool = False
     fast_prefix: bool = False  # training with a frozen VLM drops absent cameras and text padding; not with FSDP
+    prefix_cache: str | None = None  # "memory" or a folder: a frozen VLM reads each training frame only once
     dtype: str = "float32"  # float32 | bfloat16: precision of backbone arithmetic; the head is float32
     query: str = "zero"  # zero | noise | vlm (M19)
     n_prompts: int = 16  # 0 switches prompts off
@@ -119,6 +120,9 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
         if self.head != "quantile" and self.head in CHOICES["head"]:
             for name, default in QUANTILE_ONLY.items():
                 yield from self._unless(getattr(self, name) == default, name, f"{default!r} with head = {self.head!r}")
+        if self.prefix_cache is not None:
+            yield from self._unless(bool(self.prefix_cache), "prefix_cache", "'memory', a folder, or null")
+            yield from self._unless(self.freeze_vlm, "freeze_vlm", "true with a prefix_cache")
         if self.head == "flow":
             yield from self._unless(self.query == "zero", "query", "'zero' with head = 'flow'")
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix
-from lerobot_policy_quantile.backbone.weights import load_pi05_weights
+from lerobot_policy_quantile.backbone.weights import load_own_weights, load_pi05_weights
 from lerobot_policy_quantile.base_policy import BASE, load_base_weights
 from lerobot_policy_quantile.configuration_quantile import WEIGHT_FIELDS, QuantileConfig
 from lerobot_policy_quantile.core._checks import require_shape
@@ -41,6 +41,7 @@ from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.model_card import make_model_card
 from lerobot_policy_quantile.processor_quantile import require_cameras, require_finite_rows
+from lerobot_policy_quantile.seen_frames import SeenFrames
 from lerobot_policy_quantile.statistics import use_exact_statistics
 from lerobot_policy_quantile.training_noise import keep_labels, keyed_generator
 
@@ -112,6 +113,9 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
                 parameter.data = parameter.data.float()
         # (run, forwards): the key of all training randomness. Drawn once, kept in the checkpoint.
         self.register_buffer("noise_key", torch.stack([torch.randint(2**31, ()), torch.tensor(0)]))
+        self._seen_frames: SeenFrames | None = None
+        if config.prefix_cache is not None and dataset_meta is not None:
+            self._seen_frames = SeenFrames(config.prefix_cache, int(dataset_meta.total_frames))
         self._decoder = parse_decoder(config.decoder)
         self._correlation: Tensor | None = None
         self._next_seed = config.episode_seed
@@ -132,7 +136,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
             keep = keep_labels(valid, self.config.drop_ratio, run=run, forward=count, frames=frames)
             self.noise_key[1] += 1
         generator = keyed_generator(run, count, *frames.tolist())
-        expert = _Recorder(self._expert(self.prefix(batch), generator=generator))
+        prefix = self._kept_prefix(batch) if self.training and self.config.prefix_cache else self.prefix(batch)
+        expert = _Recorder(self._expert(prefix, generator=generator))
         with torch.autocast(target.device.type, enabled=False):
             loss = training_loss(
                 self.head, expert, target, keep, drop_ratio=0.0, generator=generator, reduction=reduction
@@ -164,13 +169,15 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         self._queue: deque[Float[Tensor, "b d"]] = deque()
         self._episodes: list[Episode] | None = None if seeds is None else [Episode(seed) for seed in seeds]
 
-    def optimize(self, *, int8: bool = False) -> Self:
+    def optimize(self, *, packed: bool = False, int8: bool = False, compile: bool = False) -> Self:  # noqa: A002
         """Evaluation mode on the fast path: the same answers to about 1e-6, sooner. `train()` undoes it.
 
-        Checkpoints saved afterwards are the same. `int8` (CPU) is approximate: `make bench` reports its error.
+        Checkpoints saved afterwards are the same. `packed` (CPU) trades memory for speed: a second copy of the weights
+        in the order that the products read them. `int8` (CPU) is approximate: `make bench` reports its error.
+        `compile` uses torch.compile, with CUDA graphs for the expert on a GPU; the first answers take minutes.
         """
         self.eval()
-        self.backbone.optimize(int8=int8)
+        self.backbone.optimize(packed=packed, int8=int8, compile=compile)
         return self
 
     @torch.no_grad()
@@ -288,6 +295,17 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
                 images, seen, batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK].bool()
             )
 
+    def _kept_prefix(self, batch: dict[str, Tensor]) -> Prefix:
+        """`prefix` of training frames, run once per frame and kept."""
+        if self._seen_frames is None or "index" not in batch:
+            raise ValueError(
+                "prefix_cache needs to know the dataset and each sample's frame: make the policy with LeRobot's"
+                f" make_policy(..., ds_meta=...) and give batches an `index`; got {sorted(batch)}"
+            )
+        read = [*self.config.image_features, OBS_LANGUAGE_TOKENS, OBS_LANGUAGE_ATTENTION_MASK]
+        observed = {name: batch[name] for name in read if name in batch}
+        return self._seen_frames.prefix(batch["index"].flatten().tolist(), observed, self)
+
     def _expert(self, prefix: Prefix, **source: Any) -> Expert:
         """The backbone's expert in its own precision, its features in the head's (float32)."""
         inner = self.backbone.expert(prefix, **source)
@@ -351,6 +369,12 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         if fitted.is_file():
             policy.use_copula(load_file(fitted)["correlation"])
         return policy
+
+    @classmethod
+    def _load_as_safetensor(cls, model: Self, model_file: str, *_: Any) -> Self:
+        """LeRobot's hook: piece by piece, so that the weights are in memory once."""
+        load_own_weights(model, Path(model_file).parent)
+        return model
 
     def _save_pretrained(self, save_directory: Path, state_dict: dict[str, Tensor] | None = None) -> None:
         """Weights and configuration; paths of this machine are left out."""
@@ -449,6 +473,7 @@ def portable(config: QuantileConfig) -> QuantileConfig:
     """A copy that names no path of this machine: weights and tokenizer are saved, not pointed at."""
     clean = copy.copy(config)
     clean.pretrained_path = None
+    clean.prefix_cache = None
     for name in ("backbone_weights", "tokenizer"):
         source = getattr(config, name)
         if source is not None and (Path(source).exists() or Path(source).is_absolute()):

@@ -69,6 +69,18 @@ def test_fused_products_are_the_single_ones_and_weights_stay_where_they_were():
     assert torch.equal(first(x), alone[0])
 
 
+def test_weights_move_together_once():
+    first, second = nn.Linear(5, 3, bias=False), nn.Linear(5, 4, bias=False)
+    block, _ = fuse(first, second)
+    places = first.weight.data_ptr(), second.weight.data_ptr()
+    assert fuse(first, second)[0] is block
+    assert places == (first.weight.data_ptr(), second.weight.data_ptr())
+    second.weight.data = second.weight.data.clone()  # moved on by somebody else
+    again, _ = fuse(first, second)
+    assert again is not block
+    assert torch.equal(again, torch.cat([first.weight, second.weight]))
+
+
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_attention_without_repeated_keys_is_plain_attention(kv_heads):
     heads, size = 4, 8
@@ -173,6 +185,39 @@ def test_training_mode_and_new_weights_end_it(backbone):
     assert backbone.train().eval()._fast_expert is None
     backbone.optimize()
     assert backbone.double()._fast_prefix is None
+
+
+def test_compiled_passes_are_the_plain_ones(backbone, monkeypatch):
+    """The graphs that torch.compile finds, run as they are: its own code generator takes minutes."""
+    compiled = []
+
+    def capture(function, **settings):
+        compiled.append(function.__qualname__)
+        return real(function, backend="eager", **settings)
+
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", capture)
+    wanted = []
+    for text in (12, 9):  # another length is another graph
+        seen = observation(backbone.variant, text=text)
+        wanted.append((seen, ask(backbone, seen, *zero_queries())))
+    backbone.optimize(compile=True)
+    for seen, plain in wanted:
+        fast = ask(backbone, seen, *zero_queries())
+        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5 * plain.abs().max().item())
+    assert compiled == ["FastVision.__call__", "FastPrefix._run", "FastExpert._run"]
+
+
+def test_packed_weights_say_the_same(backbone):
+    seen = observation(backbone.variant)
+    plain = ask(backbone, seen, *zero_queries())
+    backbone.optimize(packed=True)
+    fast = ask(backbone, seen, *zero_queries())
+    torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5 * plain.abs().max().item())
+    with pytest.raises(ValueError, match="one of packed, int8, compile; got packed=True, int8=True"):
+        backbone.optimize(packed=True, int8=True)
+    with pytest.raises(ValueError, match=r"packed needs float32 weights on the CPU; got torch.bfloat16"):
+        tiny_backbone(precision="bfloat16").optimize(packed=True)
 
 
 def test_training_after_it_is_training_without_it(backbone):

@@ -28,6 +28,7 @@ def test_saved_in_shards_and_reloaded_gives_the_same_chunk(fullsize, tmp_path: P
     (tmp_path / "shards").mkdir()
     phase = fullsize.run_phase("build", fullsize.build_run_save, TINY, tmp_path)
     assert phase.note.startswith("0.002 B parameters")
+    assert "on the fast path" in phase.note
     assert phase.peak_bytes > 0
     shards = sorted((tmp_path / "shards").glob("*.safetensors"))
     assert len(shards) > 2
@@ -36,6 +37,17 @@ def test_saved_in_shards_and_reloaded_gives_the_same_chunk(fullsize, tmp_path: P
     save_file({name: tensor + 1 for name, tensor in spoilt.items()}, shards[0], metadata={"format": "pt"})
     with pytest.raises(ValueError, match="the reloaded chunk differs by up to"):
         fullsize.reload_run(TINY, tmp_path)
+
+
+def test_a_fast_path_that_differs_and_a_greedy_load_are_errors(fullsize):
+    model = fullsize.Model(TINY, seed=1)
+    plain = model.chunk()
+    with pytest.raises(ValueError, match="the fast path differs by"):
+        fullsize.fast_note(model, plain * 1.001)
+    gib = fullsize.GIB
+    assert fullsize.loading_note(10 * gib, 11 * gib) == "loading peaked at 1.10 times the weights"
+    with pytest.raises(ValueError, match=r"loading took 1.20 times the memory of the weights, above 1.15"):
+        fullsize.loading_note(10 * gib, 12 * gib)
 
 
 def test_training_step_and_tables(fullsize, tmp_path: Path):

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone, load_pi05_weights
 from lerobot_policy_quantile.backbone import weights as weights_module
-from lerobot_policy_quantile.backbone.weights import LM_HEADS, SHARD_INDEX, SINGLE_FILE, TEXT_EMBEDDING
+from lerobot_policy_quantile.backbone.weights import (
+    LM_HEADS,
+    SHARD_INDEX,
+    SINGLE_FILE,
+    TEXT_EMBEDDING,
+    load_own_weights,
+)
 from lerobot_policy_quantile.core.heads import Head, PointHead, QuantileHead
 from tests.backbone.lerobot_reference import lerobot_checkpoint
 from tests.backbone.samples import ACTION_DIM, CHUNK, MODEL_DIM, observation
@@ -49,6 +55,34 @@ def test_every_vlm_expert_and_projection_key_arrives(written):
     ours = backbone.state_dict() | {f"action_out_proj.{n}": w for n, w in head.projection.state_dict().items()}
     for name in report.loaded:
         assert torch.equal(ours[name], theirs[name]), name
+
+
+def test_weights_arrive_in_pieces(tmp_path, monkeypatch):
+    """Rows of several pieces, one row larger than a piece, a scalar, another precision."""
+    monkeypatch.setattr(weights_module, "PIECE", 64)
+    sizes, opened = [], weights_module._piece
+
+    def piece(entry, rows):
+        part = opened(entry, rows)
+        sizes.append(part.numel() * part.element_size())
+        return part
+
+    monkeypatch.setattr(weights_module, "_piece", piece)
+    module = torch.nn.Module()
+    module.rows = torch.nn.Parameter(torch.zeros(9, 5))
+    module.wide = torch.nn.Parameter(torch.zeros(2, 30))
+    module.brief = torch.nn.Parameter(torch.zeros(7, dtype=torch.bfloat16))
+    module.register_buffer("number", torch.tensor(0))
+    stored = {"rows": torch.randn(9, 5), "wide": torch.randn(2, 30), "brief": torch.randn(7), "number": torch.tensor(3)}
+    save_file(stored, tmp_path / SINGLE_FILE)
+    load_own_weights(module, tmp_path)
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, stored[name].to(value.dtype)), name
+    assert len(sizes) == 3 + 2 + 1 + 1
+    del stored["wide"]
+    save_file(stored, tmp_path / SINGLE_FILE)
+    with pytest.raises(ValueError, match="does not fit this model:\n1 missing:\n  wide"):
+        load_own_weights(module, tmp_path)
 
 
 def test_loaded_prefix_equals_lerobots(written):

@@ -101,6 +101,21 @@ def test_eight_rows_in_a_batch_equal_eight_alone(episodic, decoder):
             np.testing.assert_allclose(chunk.quantiles, single.quantiles, atol=2e-6)
 
 
+@pytest.mark.parametrize("decoder", ["median", "shared(l=0.1, rho=0.9)"])
+def test_the_fast_path_answers_like_the_plain_one(ours, decoder):
+    fast, plain = (load_lerobot_policy(ours, decoder=decoder, fast=fast) for fast in (True, False))
+    assert (fast.context["path"], plain.context["path"]) == ("fast", "plain")
+    assert fast._policy.backbone._fast_expert is not None
+    assert plain._policy.backbone._fast_expert is None
+    memories = [[policy.begin(seed, None) for seed in range(3)] for policy in (fast, plain)]
+    for query in range(2):
+        seen = observations(3, seed=query)
+        answers = [policy.act(seen, own) for policy, own in zip((fast, plain), memories, strict=True)]
+        for one, other in zip(*answers, strict=True):
+            np.testing.assert_allclose(one.actions, other.actions, atol=1e-5)
+            np.testing.assert_allclose(one.quantiles, other.quantiles, atol=1e-5)
+
+
 def test_episodes_may_come_and_go_in_any_company(ours):
     policy = load_lerobot_policy(ours, decoder="shared(l=0)")
     seen = observations(3)

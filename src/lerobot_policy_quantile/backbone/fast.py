@@ -15,6 +15,7 @@ Weights are not copied: a fused weight is one block of memory, and the module's 
 Axes: b batch, n token, s prefix token, w width, e head size, c camera.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -208,6 +209,12 @@ class FastPrefix:
         self._tower = towers.language_model
         self._layers = [GemmaLayer.of(layer, make) for layer in self._tower.layers]
         self._norms = [layer.norms(None) for layer in self._layers]
+        self._see: Callable[[Tensor], Tensor] = self._vision.__call__
+        self._pass: Callable[..., tuple[tuple[KeyValue, ...], Tensor]] = self._run
+
+    def compile(self) -> None:
+        """Let torch compile both passes when they are first asked."""
+        self._see, self._pass = torch.compile(self._vision.__call__), torch.compile(self._run)
 
     def __call__(
         self,
@@ -224,30 +231,33 @@ class FastPrefix:
             parts.insert(0, embedded.flatten(1, 2))
             valid.insert(0, seen[..., None].expand(embedded.shape[:3]).flatten(1))
         x, kept = drop_invalid(torch.cat(parts, dim=1), torch.cat(valid, dim=1))
-        return self._run(x.to(self._tower.layers[0].self_attn.q_proj.weight.dtype), kept)
+        x = x.to(self._tower.layers[0].self_attn.q_proj.weight.dtype)
+        rotary = self._tower.rotary_emb(x, prefix_positions(kept).clamp_min(0))
+        layers, features = self._pass(x, rotary, key_mask(kept))
+        weight = kept.to(features.dtype)[..., None]
+        return Prefix(layers, kept, (features * weight).sum(1) / weight.sum(1).clamp_min(1))
 
     def _embed(self, images: Float[Tensor, "b c 3 y x"], seen: Bool[Tensor, "b c"]) -> Float[Tensor, "b c n w"]:
         """Tokens of the cameras that are there; zeros, soon dropped, elsewhere."""
-        there = self._vision(images[seen])
+        there = self._see(images[seen])
         every = there.new_zeros(*seen.shape, *there.shape[1:])
         every[seen] = there
         return every
 
-    def _run(self, x: Float[Tensor, "b s w"], valid: Bool[Tensor, "b s"]) -> Prefix:
-        rotary = self._tower.rotary_emb(x, prefix_positions(valid).clamp_min(0))
-        mask = key_mask(valid)
+    def _run(
+        self, x: Float[Tensor, "b s w"], rotary: tuple[Tensor, Tensor], mask: Bool[Tensor, "b 1 1 s"] | None
+    ) -> tuple[tuple[KeyValue, ...], Float[Tensor, "b s v"]]:
+        """Keys and values of every layer; features after the last one, of width 0 where nobody reads them."""
         kept = []
         last = len(self._layers) - 1
         for number, (layer, norms) in enumerate(zip(self._layers, self._norms, strict=True)):
             if number == last and not self._features:
                 kept.append(layer.keys_and_values(x, norms, rotary))
-                return Prefix(tuple(kept), valid, x.new_zeros(len(x), 0))
+                return tuple(kept), x.new_zeros(*x.shape[:2], 0)
             queries, pair = layer.split(layer.project(x, norms), rotary)
             kept.append(pair)
             x = layer.finish(x, attend(queries, *pair, mask), norms)
-        features = normalise(x, self._tower.norm.eps, modulation(self._tower.norm, None))
-        weight = valid.to(features.dtype)[..., None]
-        return Prefix(tuple(kept), valid, (features * weight).sum(1) / weight.sum(1).clamp_min(1))
+        return tuple(kept), normalise(x, self._tower.norm.eps, modulation(self._tower.norm, None))
 
 
 class FastExpert:
@@ -259,6 +269,14 @@ class FastExpert:
         self._layers = [GemmaLayer.of(layer, make) for layer in self._tower.layers]
         self._at_zero: tuple[list[Norms], Modulation] | None = None
         self._first: dict[int, Tensor] = {}
+        self._pass: Callable[..., Tensor] = self._run
+
+    def compile(self) -> None:
+        """Let torch compile the pass when it is first asked; on a GPU as a CUDA graph, for its kernels are small."""
+        on_gpu = self._backbone.action_in_proj.weight.is_cuda
+        compiled: Callable[..., Tensor] = torch.compile(self._run, mode="reduce-overhead" if on_gpu else None)
+        # A graph's output lies in memory that its next run writes to.
+        self._pass = (lambda *given: compiled(*given).clone()) if on_gpu else compiled
 
     def __call__(
         self, prefix: Prefix, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]
@@ -267,26 +285,36 @@ class FastExpert:
         tokens = self._tokens(actions)
         x = tokens.to(self._tower.layers[0].self_attn.q_proj.weight.dtype)
         norms, last_norm = self._modulations(noise_time)
-        prompts, total = self._backbone.n_prompts, x.shape[1]
-        rotary = self._rotary(x, prefix)
-        to_prompts, to_all = key_mask(prefix.valid, prompts), key_mask(prefix.valid, total)
         constant = not bool(noise_time.any()) and not bool(actions.any())
+        first = self._first_projection(x, norms[0]) if constant else self._layers[0].project(x, norms[0])
+        masks = key_mask(prefix.valid, self._backbone.n_prompts), key_mask(prefix.valid, x.shape[1])
+        features = self._pass(x, first, norms, self._rotary(x, prefix), masks, prefix.layers)
+        return normalise(features, self._tower.norm.eps, last_norm).to(tokens.dtype)
+
+    def _run(
+        self,
+        x: Float[Tensor, "b n w"],
+        qkv: Float[Tensor, "b n heads e"],
+        norms: list[Norms],
+        rotary: tuple[Tensor, Tensor],
+        masks: tuple[Tensor | None, Tensor | None],
+        past: tuple[KeyValue, ...],
+    ) -> Float[Tensor, "b h w"]:
+        """All layers, from the first one's projections on; action rows of what comes out."""
+        prompts, total = self._backbone.n_prompts, x.shape[1]
+        to_prompts, to_all = masks
+        last = len(self._layers) - 1
         for number, layer in enumerate(self._layers):
-            qkv = (
-                self._first_projection(layer, x, norms[0])
-                if constant and not number
-                else layer.project(x, norms[number])
-            )
+            qkv = layer.project(x, norms[number]) if number else qkv
             queries, (keys, values) = layer.split(qkv, rotary)
-            past = prefix.layers[number]
-            keys, values = torch.cat([past.keys, keys], dim=2), torch.cat([past.values, values], dim=2)
+            keys, values = torch.cat([past[number].keys, keys], dim=2), torch.cat([past[number].values, values], dim=2)
             seen = attend(queries[:, prompts:], keys, values, to_all)
-            if prompts and number < len(self._layers) - 1:
+            if prompts and number < last:
                 visible = keys.shape[2] - (total - prompts)
                 mine = attend(queries[:, :prompts], keys[:, :, :visible], values[:, :, :visible], to_prompts)
                 seen = torch.cat([mine, seen], dim=1)
             x = layer.finish(x[:, -seen.shape[1] :], seen, norms[number])
-        return normalise(x, self._tower.norm.eps, last_norm).to(tokens.dtype)
+        return x
 
     def _tokens(self, actions: Float[Tensor, "b h m"]) -> Float[Tensor, "b n w"]:
         tokens: Tensor = self._backbone.action_in_proj(actions)
@@ -311,9 +339,9 @@ class FastExpert:
         condition = self._backbone._time_condition(noise_time)
         return [layer.norms(condition) for layer in self._layers], modulation(self._tower.norm, condition)
 
-    def _first_projection(self, layer: GemmaLayer, x: Float[Tensor, "b n w"], norms: Norms) -> Tensor:
+    def _first_projection(self, x: Float[Tensor, "b n w"], norms: Norms) -> Float[Tensor, "b n heads e"]:
         """Of prompts and zero queries: the same for every observation."""
         length = x.shape[1]
         if length not in self._first:
-            self._first[length] = layer.project(x[:1], norms)
+            self._first[length] = self._layers[0].project(x[:1], norms)
         return self._first[length].expand(len(x), -1, -1, -1)

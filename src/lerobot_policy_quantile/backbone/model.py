@@ -24,7 +24,7 @@ from lerobot_policy_quantile.backbone.attention import (
 )
 from lerobot_policy_quantile.backbone.fast import FastExpert, FastPrefix
 from lerobot_policy_quantile.backbone.int8 import int8_linear
-from lerobot_policy_quantile.backbone.linear import MakeLinear, exact_linear
+from lerobot_policy_quantile.backbone.linear import MakeLinear, exact_linear, forget_blocks, packed_linear
 from lerobot_policy_quantile.backbone.towers import WRAP_CLASSES, Precision, Towers
 from lerobot_policy_quantile.backbone.variants import Variant
 from lerobot_policy_quantile.core._checks import require_choice, require_shape
@@ -95,15 +95,22 @@ class Backbone(nn.Module):
         self.train()
 
     @torch.no_grad()
-    def optimize(self, *, int8: bool = False) -> None:
+    def optimize(self, *, packed: bool = False, int8: bool = False, compile: bool = False) -> None:  # noqa: A002
         """Evaluation mode on the fast path: the same answers to about 1e-6 with less work. `train()` undoes it.
 
-        `int8` is approximate: weights in 8 bits per output channel, activations quantised as they come.
+        `packed` (CPU, float32) keeps a second copy of the weights in the order that the products read them.
+        `int8` (CPU) is approximate: weights in 8 bits per output channel, activations quantised as they come.
+        `compile` hands the passes to torch.compile: the first answers take minutes, and again for a new batch size.
         """
+        if packed + int8 + compile > 1:
+            raise ValueError(f"optimize takes one of packed, int8, compile; got {packed=}, {int8=}, {compile=}")
         self.eval()
-        make = int8_linear if int8 else exact_linear
+        make = int8_linear if int8 else packed_linear if packed else exact_linear
         self._fast_prefix = self._make_fast_prefix(make)
         self._fast_expert = FastExpert(self, make)
+        if compile:
+            self._fast_prefix.compile()
+            self._fast_expert.compile()
 
     def _make_fast_prefix(self, make: MakeLinear = exact_linear) -> FastPrefix:
         return FastPrefix(self.paligemma_with_expert, make, features=self.query == "vlm")
@@ -111,6 +118,7 @@ class Backbone(nn.Module):
     def _apply(self, *arguments: Any, **settings: Any) -> "Backbone":
         """Another device or precision: what the fast paths have computed is void."""
         self._fast_prefix = self._fast_expert = None
+        forget_blocks(self)
         moved: Backbone = super()._apply(*arguments, **settings)  # type: ignore[no-untyped-call]
         return moved
 

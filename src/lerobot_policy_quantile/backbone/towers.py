@@ -40,8 +40,8 @@ class Towers(PaliGemmaWithExpertModel):  # type: ignore[misc]
         for tower, layer_name in ((self.language_model, VLM_LAYER), (self.expert, EXPERT_LAYER)):
             tower.config._attn_implementation = "eager"  # as LeRobot's pi05 computes it
             _name_layers(tower, layer_name)
+        self.to_bfloat16_for_selected_params(precision)  # before there is memory: half as much is taken at once
         materialise(self)
-        self.to_bfloat16_for_selected_params(precision)
 
     def train(self, mode: bool = True) -> "Towers":
         """Set the mode and, unlike LeRobot's, return the module."""
@@ -127,15 +127,19 @@ def materialise(module: nn.Module) -> None:
     """Give every empty parameter memory on torch's default device and its initial law, from the global generator.
 
     Linear, convolution and layer norm: torch's own. Embeddings: normal, std 0.02. Norms of Gemma:
-    the identity; their adaptive form ignores the noise time at first.
+    the identity; their adaptive form ignores the noise time at first. Drawn in float32 whatever the
+    precision, one module after the other: a seed gives the same model, and only one module is held twice.
     """
     for part in module.modules():
         own = dict(part.named_parameters(recurse=False))
         for name, parameter in own.items():
             if parameter.is_meta:
-                setattr(part, name, nn.Parameter(torch.empty_like(parameter, device=torch.get_default_device())))
+                place = torch.empty_like(parameter, device=torch.get_default_device(), dtype=torch.float32)
+                setattr(part, name, nn.Parameter(place))
         if own:
             _initialise(part)
+        for name, parameter in own.items():
+            getattr(part, name).data = getattr(part, name).data.to(parameter.dtype)
     for part in module.modules():
         if isinstance(part, PiGemmaRMSNorm) and part.dense is not None:
             nn.init.zeros_(part.dense.weight)

@@ -1,17 +1,17 @@
-"""Weights of a LeRobot pi05 checkpoint into our backbone and head: all arrive, or one error lists what does not.
+"""Weights of a checkpoint into a model, piece by piece: all arrive, or one error lists what does not.
 
-LeRobot's own loader catches every exception and may return a random model.
+A LeRobot pi05 checkpoint fills our backbone and head, a checkpoint of our own fills the whole policy. LeRobot's loader
+for pi05 catches every exception and may return a random model; its loader for policies holds all weights twice.
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from lerobot_policy_quantile.backbone.model import Backbone
 from lerobot_policy_quantile.core.heads import Head
@@ -24,6 +24,8 @@ LM_HEADS = (VLM_LM_HEAD, f"{ROOT}gemma_expert.lm_head.weight")
 TEXT_EMBEDDING = f"{ROOT}paligemma.model.language_model.embed_tokens.weight"
 OURS = ("prompts", "query_projection.")
 """Parts of the backbone that LeRobot's pi05 does not have."""
+PIECE = 2**26
+"""Bytes of a checkpoint that are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def load_pi05_weights(backbone: Backbone, head: Head, source: str, *, revision: 
     `source` is a folder with model.safetensors (or its shards and index), else a hub id. The head's
     projection starts from pi05's output projection.
     """
-    stored = _stored_tensors(checkpoint_folder(source, revision))
+    stored = {key.removeprefix("model."): e for key, e in _stored_tensors(checkpoint_folder(source, revision)).items()}
     targets = _targets(backbone, head)
     if TEXT_EMBEDDING not in stored and VLM_LM_HEAD in stored:
         stored[TEXT_EMBEDDING] = stored.pop(VLM_LM_HEAD)  # tied in the checkpoint and stored once
@@ -66,6 +68,13 @@ def load_pi05_weights(backbone: Backbone, head: Head, source: str, *, revision: 
     ours = [*backbone.state_dict(), *(f"head.{name}" for name in head.state_dict())]
     new = tuple(name for name in ours if name not in targets and not name.startswith("head.projection."))
     return LoadReport(source, tuple(sorted(targets)), dropped, new)
+
+
+def load_own_weights(module: nn.Module, folder: Path) -> None:
+    """Fill a module from a folder it was saved in, one file or shards; every tensor has to be there and to fit."""
+    stored, targets = _stored_tensors(folder), module.state_dict()
+    _check_keys(str(folder), stored, targets)
+    _copy(stored, targets)
 
 
 def checkpoint_folder(source: str, revision: str | None = None) -> Path:
@@ -80,13 +89,13 @@ def checkpoint_folder(source: str, revision: str | None = None) -> Path:
 
 
 def _stored_tensors(folder: Path) -> dict[str, _Stored]:
-    """All tensors of the checkpoint under pi05's own names; LeRobot's policy adds `model.` in front."""
+    """Where all tensors of the checkpoint lie."""
     stored: dict[str, _Stored] = {}
     for file in _files(folder):
         with safe_open(file, framework="pt") as tensors:
             for key in tensors.keys():  # noqa: SIM118  (not a mapping)
                 shape = tuple(tensors.get_slice(key).get_shape())
-                stored[key.removeprefix("model.")] = _Stored(file, key, shape)
+                stored[key] = _Stored(file, key, shape)
     return stored
 
 
@@ -122,7 +131,7 @@ def _check_keys(source: str, stored: dict[str, _Stored], targets: dict[str, Tens
     }
     if any(faults.values()):
         raise ValueError(
-            f"{source} does not fit this backbone:"
+            f"{source} does not fit this model:"
             + "".join(_listing(kind, entries) for kind, entries in faults.items() if entries)
         )
 
@@ -133,13 +142,17 @@ def _listing(kind: str, entries: list[str]) -> str:
 
 @torch.no_grad()
 def _copy(stored: dict[str, _Stored], targets: dict[str, Tensor]) -> None:
-    """One tensor at a time, so that the checkpoint is never in memory as a whole."""
-    for file in _unique(entry.file for entry in stored.values()):
-        with safe_open(file, framework="pt") as tensors:
-            for key, entry in stored.items():
-                if entry.file == file:
-                    targets[key].copy_(tensors.get_tensor(entry.key))
+    """A few rows at a time, so that the checkpoint is never in memory as a whole."""
+    for key, entry in stored.items():
+        target = targets[key] if entry.shape else targets[key][None]
+        row_bytes = target[:1].numel() * target.element_size()
+        rows = max(1, PIECE // max(1, row_bytes))
+        for first in range(0, len(target), rows):
+            target[first : first + rows].copy_(_piece(entry, slice(first, first + rows)))
 
 
-def _unique(files: Iterable[Path]) -> list[Path]:
-    return list(dict.fromkeys(files))
+def _piece(entry: _Stored, rows: slice) -> Tensor:
+    """Some rows; the file is opened for each piece anew, because what was read of an open one stays in memory."""
+    with safe_open(entry.file, framework="pt") as tensors:
+        piece: Tensor = tensors.get_slice(entry.key)[rows] if entry.shape else tensors.get_tensor(entry.key)
+    return piece

@@ -32,10 +32,12 @@ def load_lerobot_policy(
     decoder: str = OWN_DECODER,
     device: str = "cpu",
     cameras: Mapping[str, str] | None = None,
+    fast: bool = True,
 ) -> "EpisodicPolicy | PlainPolicy":
     """The policy saved in `folder`, with all its weights, answering with `decoder`.
 
-    `cameras` names, for each camera of the observations to come, the feature it is to the policy.
+    `cameras` names, for each camera of the observations to come, the feature it is to the policy. A policy that has a
+    fast path (`optimize`) takes it, unless not wanted: the same answers to about 1e-6; journals say which path it was.
     """
     require_policy_folder(folder)
     register_third_party_plugins()
@@ -52,11 +54,16 @@ def load_lerobot_policy(
     policy = get_policy_class(config.type).from_pretrained(folder, config=config)
     require_loaded(policy, folder)
     policy.eval()
+    context = {"policy": fingerprint(folder), "device": device}
+    if hasattr(policy, "optimize"):
+        context["path"] = "fast" if fast else "plain"
+        if fast:
+            policy.optimize()
     before, after = make_pre_post_processors(
         config, pretrained_path=str(folder), preprocessor_overrides={"device_processor": {"device": device}}
     )
     kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
-    return kind(policy, before, after, {"policy": fingerprint(folder), "device": device}, cameras or CAMERAS)
+    return kind(policy, before, after, context, cameras or CAMERAS)
 
 
 class _LeRobotPolicy:

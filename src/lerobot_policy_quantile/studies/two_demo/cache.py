@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
+from lerobot_policy_quantile.backbone.prefix_cache import require_fresh
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
 from lerobot_policy_quantile.studies.two_demo.records import Demonstration
 from lerobot_policy_quantile.studies.two_demo.start import Fresh
@@ -117,12 +118,7 @@ def save_cache(cache: PrefixCache, path: Path, made_from: dict[str, str]) -> Non
 def load_cache(path: Path, made_from: dict[str, str]) -> PrefixCache:
     """Read a cache; refuse one that was made from other frozen weights, data or processors."""
     with safe_open(path, "pt") as file:
-        found = file.metadata() or {}
-        stale = [
-            f"{name} was {found.get(name)}, is {value}" for name, value in made_from.items() if found.get(name) != value
-        ]
-        if stale:
-            raise ValueError(f"prefix cache {path} is stale ({'; '.join(stale)}); remove the file to build it anew")
+        require_fresh(path, file.metadata() or {}, made_from)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     depth = sum(name.startswith("keys.") for name in tensors)
     layers = tuple(KeyValue(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(depth))

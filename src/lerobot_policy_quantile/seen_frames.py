@@ -1,0 +1,62 @@
+"""A training run's memory of frames: the frozen VLM reads each frame of the dataset once.
+
+`--policy.prefix_cache=memory` keeps prefixes as long as the process lives, `--policy.prefix_cache=FOLDER` in a mapped
+file that later runs on the same dataset and frozen weights go on with.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from lerobot_policy_quantile.backbone import Backbone, Prefix
+from lerobot_policy_quantile.backbone.prefix_cache import PrefixCache, Shape, row_digests, weights_digest
+from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+
+IN_MEMORY = "memory"
+
+
+class Reader(Protocol):
+    """What a policy has to have."""
+
+    backbone: Backbone
+    config: Any
+
+    def prefix(self, batch: dict[str, Tensor]) -> Prefix:
+        """What the VLM says about a processed batch."""
+
+
+class SeenFrames:
+    """The prefix cache of one dataset; opened when the first frames arrive."""
+
+    def __init__(self, place: str, frames: int) -> None:
+        self._place, self._frames = place, frames
+        self._cache: PrefixCache | None = None
+
+    def prefix(self, frames: Sequence[int], observed: dict[str, Tensor], policy: Reader) -> Prefix:
+        """Of each frame; the VLM runs over those that are new."""
+        digests = row_digests(observed.values(), len(frames))
+        if self._cache is None:
+            self._cache = self._open(policy, {name: part[:1] for name, part in observed.items()})
+        if unseen := self._cache.unseen(frames, digests):
+            new = policy.prefix({name: part[unseen] for name, part in observed.items()})
+            self._cache.put([frames[place] for place in unseen], [digests[place] for place in unseen], new)
+        return self._cache.get(frames, next(iter(observed.values())).device)
+
+    def _open(self, policy: Reader, one: dict[str, Tensor]) -> PrefixCache:
+        """The cache that fits what this policy says about one frame."""
+        shape = shape_of(policy.prefix(one), policy)
+        if self._place == IN_MEMORY:
+            return PrefixCache.in_memory(shape, self._frames)
+        made_from = {"weights": weights_digest(policy.backbone.vlm_parameters()), "torch": torch.__version__}
+        return PrefixCache.in_folder(Path(self._place), shape, self._frames, made_from)
+
+
+def shape_of(prefix: Prefix, policy: Reader) -> Shape:
+    """Sizes of a cache row: as many tokens as all cameras and the longest text have."""
+    config: QuantileConfig = policy.config
+    keys = prefix.layers[0].keys
+    tokens = len(config.image_features) * policy.backbone.variant.image_tokens + config.token_length
+    return Shape(len(prefix.layers), keys.shape[1], tokens, keys.shape[3], prefix.pooled.shape[1], keys.dtype)
