@@ -10,14 +10,14 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.ready ## two demonstrations, four heads, every route: the study in miniature, with a report (sized for twelve minutes on two idle cores)
+demo: .venv/.ready ## two demonstrations, four heads, every route: the study in miniature, with a report (a quarter of an hour on two cores)
 	@$(PY) scripts/check_gl.py
 	@.venv/bin/qhead study two-demo --settings demo --out runs/demo
 
 study: .venv/.ready ## the two-demonstration study at full length, embedded and LIBERO (many hours); resumes; writes runs/study/
 	@.venv/bin/qhead study two-demo --settings study --out runs/study
 
-test: .venv/.ready ## install what is missing and prove everything (about twenty minutes on two cores)
+test: .venv/.ready ## install what is missing and prove everything (a quarter of an hour on two cores)
 	@$(PY) scripts/check_gl.py
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
