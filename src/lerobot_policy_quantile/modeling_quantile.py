@@ -137,7 +137,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
             self.noise_key[1] += 1
         generator = keyed_generator(run, count, *frames.tolist())
         prefix = self._kept_prefix(batch) if self.training and self.config.prefix_cache else self.prefix(batch)
-        expert = _Recorder(self._expert(prefix, generator=generator))
+        expert = RecordingExpert(self._expert(prefix, generator=generator))
         with torch.autocast(target.device.type, enabled=False):
             loss = training_loss(
                 self.head, expert, target, keep, drop_ratio=0.0, generator=generator, reduction=reduction
@@ -422,14 +422,15 @@ _SOURCE_ARGUMENTS = (
 )
 
 
-class _Recorder:
-    """An expert that remembers its last features, so that logging costs no second pass."""
+class RecordingExpert:
+    """An expert that remembers its last features, so that looking at them costs no second pass."""
 
     def __init__(self, expert: Expert) -> None:
         self._expert = expert
         self.features: Tensor = torch.empty(0)
 
     def __call__(self, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b h w"]:
+        """The expert's answer."""
         self.features = self._expert(actions, noise_time)
         return self.features
 

@@ -16,11 +16,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lerobot_policy_quantile.core.decoders import fit_copula
-from lerobot_policy_quantile.core.heads import Expert, QuantileHead, training_loss
+from lerobot_policy_quantile.core.heads import QuantileHead, training_loss
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.evaluation.contract import Observation
 from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
-from lerobot_policy_quantile.modeling_quantile import COPULA_FILE, QuantilePolicy
+from lerobot_policy_quantile.modeling_quantile import COPULA_FILE, QuantilePolicy, RecordingExpert
 from lerobot_policy_quantile.studies.two_demo import checks, records
 from lerobot_policy_quantile.studies.two_demo.cache import (
     FILE,
@@ -195,18 +195,6 @@ def batch_loss(
     )
 
 
-class _Recorder:
-    """An expert that remembers its last features."""
-
-    def __init__(self, expert: Expert) -> None:
-        self._expert = expert
-        self.features: Tensor = torch.empty(0)
-
-    def __call__(self, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b h w"]:
-        self.features = self._expert(actions, noise_time)
-        return self.features
-
-
 def compare_with_full(
     policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor, " b"], full: dict[str, Any]
 ) -> tuple[float, float]:
@@ -216,7 +204,7 @@ def compare_with_full(
     answers = []
     for prefix in (cache.rows(index), policy.prefix(full)):
         generator = keyed_generator(0, _NOISE)
-        expert = _Recorder(policy.backbone.expert(prefix))
+        expert = RecordingExpert(policy.backbone.expert(prefix))
         target, valid = full["action"], (~full["action_is_pad"])[..., None].expand_as(full["action"])
         loss = training_loss(policy.head, expert, target, valid, drop_ratio=0.0, generator=generator)
         gradients = torch.autograd.grad(loss, trained, allow_unused=True)
