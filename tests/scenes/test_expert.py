@@ -31,7 +31,7 @@ def run(scene, route, limit=450):
 
 @pytest.mark.parametrize(
     ("side", "sign", "widest"),
-    [("left", 1, 0.16), ("right", -1, 0.23)],  # to the right the arm folds over its base and gives way, to 22 cm
+    [("left", 1, 0.16), ("right", -1, 0.23)],  # on the right, nearer to its base, the arm gives way
 )
 def test_a_detour_passes_the_obstacle_without_touching_it(obstacle_scene, side, sign, widest):
     success, steps, touched, aside = run(obstacle_scene, Route(side).around_obstacle())
