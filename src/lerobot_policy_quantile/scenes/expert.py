@@ -18,11 +18,10 @@ GAIN = 0.05
 GRIPPER_STEPS = 10
 OPEN, CLOSED = -1.0, 1.0
 
-LEAD = 0.07
-"""Metres that a route around the obstacle goes ahead while it swings aside: the mean of two routes goes ahead, too."""
-
-CLEARANCE = 0.03
-"""Metres that the hand rises meanwhile: at the start its fingers are level with the obstacle's top."""
+LEAD = 0.05
+"""Metres that a route around the obstacle goes ahead while it swings aside and down: the mean of two such routes runs
+into the obstacle.
+"""
 
 SIDES = {"left": 1.0, "straight": 0.0, "right": -1.0}
 """Seen along the way from the start to the object."""
@@ -86,6 +85,7 @@ class WayPoint:
     gripper: float
     tolerance: float
     wait: int = 0
+    along_a_line: bool = False  # the axes saturate together instead of each by itself
 
 
 def way_points(layout: Layout, start: Float[Array, "3"], route: Route, grasp: Grasp) -> list[WayPoint]:
@@ -105,7 +105,7 @@ def way_points(layout: Layout, start: Float[Array, "3"], route: Route, grasp: Gr
             plan.append(WayPoint("approach", at((start + thing)[:2] / 2 + aside, high), OPEN, 0.01))
         else:
             plan.append(
-                WayPoint("approach", at(start[:2] + aside + LEAD * ahead, max(start[2], high) + CLEARANCE), OPEN, 0.02)
+                WayPoint("approach", at(start[:2] + aside + LEAD * ahead, high), OPEN, 0.02, along_a_line=True)
             )
             plan.append(WayPoint("approach", at(thing[:2] + aside, high), OPEN, 0.02))
     plan.append(WayPoint("approach", at(thing[:2], high), OPEN, 0.008))
@@ -149,7 +149,10 @@ class Expert:
         point = self.plan[min(self.number, len(self.plan) - 1)]
         speed = self.route.speed
         action = np.zeros(7)
-        action[:3] = np.clip((point.target - position) / GAIN, -speed, speed)
+        wanted = (point.target - position) / GAIN
+        if point.along_a_line:
+            wanted = wanted * min(1.0, speed / np.abs(wanted).max())
+        action[:3] = np.clip(wanted, -speed, speed)
         action[6] = point.gripper
         return action
 
