@@ -80,7 +80,7 @@ class Pair:
     def of(cls, variant: Variant, chunk_size: int, *, n_prompts: int = 16, n_quantiles: int = DEFAULT_K) -> "Pair":
         """Random weights at which every part matters; ours on the fast path."""
         torch.manual_seed(0)
-        backbone = randomise(Backbone(variant, n_prompts=n_prompts, fast_prefix=True))
+        backbone = randomise(Backbone(variant, n_prompts=n_prompts, fast_training=True))
         levels = quantile_levels(n_quantiles)
         head = QuantileHead(backbone.expert_width, chunk_size, 7, backbone.model_dim, levels=levels)
         backbone.optimize()  # moves weights together: before the peer is laid on their memory
@@ -240,10 +240,10 @@ def difference_row(pair: Pair) -> Row:
     """The fast path against the plain one, on the same weights."""
     seen = observation(pair.backbone.variant, cameras=2, absent=1, padded=True)
     fast = pair.chunk(seen)
-    pair.backbone.fast_prefix = False
+    pair.backbone.fast_training = False
     pair.backbone.train().eval()
     plain = pair.chunk(seen)
-    pair.backbone.fast_prefix = True
+    pair.backbone.fast_training = True
     pair.optimize()
     difference = ((fast - plain).abs().max() / plain.abs().max()).item()
     return Row(

@@ -216,21 +216,25 @@ class Attack:
 
 
 def run(url: str, count: int, threads: int, bait: Path, minutes: float = 600.0) -> Counter[str]:
-    """All frames, from several connections at once: one client in `threads` is closed after every error."""
+    """All frames, from several connections at once: every second client is closed after every error."""
     until = time.monotonic() + 60 * minutes
     attacks = [Attack(url, seed, bait, until) for seed in range(threads)]
-    shares = [round(count * CLOSED_SHARE), *[0] * (threads - 1)]
-    for number in range(count - shares[0]):
-        shares[1 + number % (threads - 1)] += 1
+    closed = round(count * CLOSED_SHARE)
     with ThreadPoolExecutor(threads) as pool:
-        sending = [
-            pool.submit(attack.in_one_go if number else attack.one_by_one, share)
-            for number, (attack, share) in enumerate(zip(attacks, shares, strict=True))
+        sending = [pool.submit(a.one_by_one, n) for a, n in zip(attacks[::2], parts(closed, attacks[::2]), strict=True)]
+        sending += [
+            pool.submit(a.in_one_go, n)
+            for a, n in zip(attacks[1::2], parts(count - closed, attacks[1::2]), strict=True)
         ]
         progress(attacks, sending, count)
         for one in sending:
             one.result()
     return sum((attack.seen for attack in attacks), Counter())
+
+
+def parts(count: int, attacks: list[Attack]) -> list[int]:
+    """A count in nearly equal parts, one per attack."""
+    return [count // len(attacks) + (number < count % len(attacks)) for number in range(len(attacks))]
 
 
 def progress(attacks: list[Attack], sending: list[Future[None]], count: int) -> None:
@@ -246,7 +250,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long, whatever has been sent")
     parser.add_argument("--artificial", action="store_true", help="an artificial model: the door without a policy")
     parser.add_argument("--running", nargs=2, metavar=("URL", "PID"), help="a server of this machine that runs already")
-    parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path("runs/serve-fuzz"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -80,6 +80,26 @@ def test_the_log_shows_coverage_and_width(runs):
         assert name in last
 
 
+def test_the_fast_path_and_the_prefix_cache_train_the_same(runs):
+    """Up to rounding, which AdamW's division can make larger: the difference is held against what training did."""
+    folder = runs / "prefixes"
+    fast = (*SETTINGS, "--policy.fast_training=true", f"--policy.prefix_cache={folder}")
+    run(BIN / "lerobot-train", *train_arguments(runs / "data", runs / "fast", *fast), log=runs / "fast.log")
+    assert any(folder.iterdir())
+    early, late, ours = (
+        flat_weights(checkpoint(runs / name, step))
+        for name, step in (("whole", SAVE), ("whole", STEPS), ("fast", STEPS))
+    )
+    assert (ours - late).norm() < 1e-2 * (late - early).norm()
+
+
+def flat_weights(place: Path) -> torch.Tensor:
+    weights = load_file(place / "pretrained_model" / "model.safetensors")
+    return torch.cat(
+        [weights[name].double().flatten() for name in sorted(weights) if weights[name].is_floating_point()]
+    )
+
+
 def test_lerobots_own_evaluation_runs_the_copied_checkpoint(resumed, tmp_path):
     """Three episodes in batches of two, ranks drawn per episode; the run's folders are out of reach."""
     folder = tmp_path / "elsewhere"

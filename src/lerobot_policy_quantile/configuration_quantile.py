@@ -50,7 +50,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     backbone_weights: str | None = None  # a LeRobot pi05 checkpoint: folder or hub id; "base": the shipped tiny one
     freeze_vlm: bool = True
     gradient_checkpointing: bool = False
-    fast_prefix: bool = False  # training with a frozen VLM drops absent cameras and text padding; not with FSDP
+    fast_training: bool = False  # training on the fast path, as far as it can be; not with FSDP
     prefix_cache: str | None = None  # "memory" or a folder: a frozen VLM reads each training frame only once
     dtype: str = "float32"  # float32 | bfloat16: precision of backbone arithmetic; the head is float32
     query: str = "zero"  # zero | noise | vlm (M19)

@@ -99,7 +99,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
             query=config.query,
             freeze_vlm=config.freeze_vlm,
             gradient_checkpointing=config.gradient_checkpointing,
-            fast_prefix=config.fast_prefix,
+            fast_training=config.fast_training,
             precision=cast(Any, config.dtype),
         )
         self.head = build_head(config, self.backbone.expert_width)

@@ -236,19 +236,38 @@ def test_training_after_it_is_training_without_it(backbone):
         assert torch.equal(value, results[1][name]), name
 
 
-def test_a_fast_prefix_in_training_gives_the_plain_gradients():
+@pytest.mark.parametrize(("query", "asked"), [("zero", "zeros"), ("zero", "noise"), ("vlm", "zeros")])
+def test_fast_training_gives_the_plain_gradients(query, asked):
+    actions, noise_time = zero_queries()
+    if asked == "noise":
+        generator = torch.Generator().manual_seed(0)
+        actions, noise_time = (torch.rand(part.shape, generator=generator) for part in (actions, noise_time))
     gradients = []
     for fast in (False, True):
-        backbone = tiny_backbone(fast_prefix=fast).train()
+        backbone = tiny_backbone(fast_training=fast, query=query).train()
         for _ in range(2):
             backbone.zero_grad()
-            features = backbone.expert(backbone.prefix(*observation(backbone.variant)))(*zero_queries())
+            features = backbone.expert(backbone.prefix(*observation(backbone.variant)))(actions, noise_time)
             features.square().mean().backward()
         assert (backbone._fast_prefix is not None) == fast
+        assert backbone._fast_expert is None
         gradients.append({name: p.grad for name, p in backbone.named_parameters() if p.grad is not None})
-    assert gradients[0].keys() == gradients[1].keys()
     for name, plain in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], plain, rtol=1e-4, atol=1e-5 * plain.abs().max().item() + 1e-9)
+        fast = gradients[1].get(name, torch.zeros_like(plain))
+        torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-5 * plain.abs().max().item() + 1e-9)
+
+
+def test_fast_training_follows_the_weights():
+    backbone = tiny_backbone(fast_training=True).train()
+    prefix = backbone.prefix(*observation(backbone.variant))
+    before = backbone.expert(prefix)(*zero_queries())
+    with torch.no_grad():
+        for weight in backbone.expert_parameters():
+            weight.mul_(1.1)
+    after = backbone.expert(prefix)(*zero_queries())
+    backbone.fast_training = False
+    torch.testing.assert_close(after, backbone.expert(prefix)(*zero_queries()), **TIGHT)
+    assert (after - before).abs().max() > 1e-3
 
 
 def test_a_policy_saves_the_same_checkpoint_and_answers_the_same(tmp_path):

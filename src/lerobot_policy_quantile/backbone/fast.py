@@ -1,4 +1,4 @@
-"""The fast path of inference: the same numbers as `model.py` to about 1e-6, with less work.
+"""The fast path: the same numbers as `model.py` to about 1e-6, with less work.
 
 What it leaves out or does once, each change by itself exact up to rounding:
 - absent cameras and padded text tokens are dropped instead of masked; positions count valid tokens either way
@@ -15,7 +15,7 @@ Weights are not copied: a fused weight is one block of memory, and the module's 
 Axes: b batch, n token, s prefix token, w width, e head size, c camera.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix, prefix_positions
-from lerobot_policy_quantile.backbone.linear import Linear, MakeLinear, fuse, weights_of
+from lerobot_policy_quantile.backbone.linear import Linear, MakeLinear, fuse, halves, side_by_side, weights_of
 
 
 def drop_invalid(
@@ -111,7 +111,7 @@ class GemmaLayer:
     qkv: Linear
     key_value: Linear
     out: Linear
-    gate_up: Linear
+    gate_and_up: Callable[[Tensor], Sequence[Tensor]]
     down: Linear
 
     @classmethod
@@ -129,8 +129,24 @@ class GemmaLayer:
             make(qkv, None),
             make(qkv[heads * size :], None),
             make(attention.o_proj.weight.data, None),
-            make(gate_up, None),
+            halves(make(gate_up, None)),
             make(mlp.down_proj.weight.data, None),
+        )
+
+    @classmethod
+    def live(cls, layer: Any) -> "GemmaLayer":
+        """On the module's own products, which gradients reach."""
+        attention, mlp = layer.self_attn, layer.mlp
+        size = attention.head_dim
+        return cls(
+            layer,
+            attention.q_proj.out_features // size,
+            attention.k_proj.out_features // size,
+            side_by_side(attention.q_proj, attention.k_proj, attention.v_proj),
+            side_by_side(attention.k_proj, attention.v_proj),
+            attention.o_proj,
+            lambda x: (mlp.gate_proj(x), mlp.up_proj(x)),
+            mlp.down_proj,
         )
 
     def norms(self, condition: Tensor | None) -> Norms:
@@ -162,8 +178,9 @@ class GemmaLayer:
     def finish(self, x: Float[Tensor, "b n w"], seen: Float[Tensor, "b n m"], norms: Norms) -> Float[Tensor, "b n w"]:
         """Output projection, residual, MLP, residual."""
         x = add_gated(x, self.out(seen), norms.attention.gate)
-        gate, up = self.gate_up(normalise(x, self.layer.post_attention_layernorm.eps, norms.mlp)).chunk(2, dim=-1)
-        hidden = functional.gelu(gate, approximate="tanh").mul_(up)
+        gate, up = self.gate_and_up(normalise(x, self.layer.post_attention_layernorm.eps, norms.mlp))
+        hidden = functional.gelu(gate, approximate="tanh")
+        hidden = hidden * up if hidden.requires_grad else hidden.mul_(up)
         return add_gated(x, self.down(hidden), norms.mlp.gate)
 
 
@@ -261,12 +278,17 @@ class FastPrefix:
 
 
 class FastExpert:
-    """Expert passes over prompts and action tokens; what does not depend on the observation is computed once."""
+    """Expert passes over prompts and action tokens; what does not depend on the observation is computed for one row.
 
-    def __init__(self, backbone: Any, make: MakeLinear) -> None:
+    make  how products are computed, on weights that stay as they are: what was computed for one row is kept.
+          None: with the modules themselves, for training; nothing is kept, gradients reach every weight.
+    """
+
+    def __init__(self, backbone: Any, make: MakeLinear | None) -> None:
         self._backbone = backbone
         self._tower = backbone.paligemma_with_expert.expert
-        self._layers = [GemmaLayer.of(layer, make) for layer in self._tower.layers]
+        self._keep = make is not None
+        self._layers = [GemmaLayer.of(layer, make) if make else GemmaLayer.live(layer) for layer in self._tower.layers]
         self._at_zero: tuple[list[Norms], Modulation] | None = None
         self._first: dict[int, Tensor] = {}
         self._pass: Callable[..., Tensor] = self._run
@@ -328,12 +350,12 @@ class FastExpert:
         return rotary
 
     def _modulations(self, noise_time: Float[Tensor, " b"]) -> tuple[list[Norms], Modulation]:
-        """Of every norm; at noise time zero the same for all rows, computed once."""
+        """Of every norm; at noise time zero the same for all rows."""
         if bool(noise_time.any()):
             return self._modulate(noise_time)
-        if self._at_zero is None:
-            self._at_zero = self._modulate(noise_time[:1])
-        return self._at_zero
+        found = self._at_zero or self._modulate(noise_time[:1])
+        self._at_zero = found if self._keep else None
+        return found
 
     def _modulate(self, noise_time: Float[Tensor, " b"]) -> tuple[list[Norms], Modulation]:
         condition = self._backbone._time_condition(noise_time)
@@ -342,6 +364,7 @@ class FastExpert:
     def _first_projection(self, x: Float[Tensor, "b n w"], norms: Norms) -> Float[Tensor, "b n heads e"]:
         """Of prompts and zero queries: the same for every observation."""
         length = x.shape[1]
-        if length not in self._first:
-            self._first[length] = self._layers[0].project(x[:1], norms)
-        return self._first[length].expand(len(x), -1, -1, -1)
+        found = self._first[length] if length in self._first else self._layers[0].project(x[:1], norms)
+        if self._keep:
+            self._first[length] = found
+        return found.expand(len(x), -1, -1, -1)

@@ -45,6 +45,16 @@ def fuse(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
     return weight, torch.cat([linear.bias.data for linear in linears])
 
 
+def halves(product: Linear) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """Two fused products of one input, apart again."""
+    return lambda x: product(x).chunk(2, dim=-1)
+
+
+def side_by_side(*linears: nn.Linear) -> Linear:
+    """Products of one input next to each other, each on its own live weight."""
+    return lambda x: torch.cat([linear(x) for linear in linears], dim=-1)
+
+
 def forget_blocks(module: nn.Module) -> None:
     """After weights have moved elsewhere: let go of the memory they have left."""
     for part in module.modules():

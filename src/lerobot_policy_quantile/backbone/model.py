@@ -50,7 +50,8 @@ class Backbone(nn.Module):
 
     query  "zero": action tokens are the projection of what the head gives, zeros for direct heads;
            "noise": fresh Gaussian queries; "vlm": a learned projection of the pooled prefix features
-    fast_prefix  a frozen VLM reads only what is there in training too (`fast.py`); needs whole weights, so no FSDP
+    fast_training  the fast path (`fast.py`) in training too: a frozen VLM reads only what is there, the expert (unless
+           checkpointed) computes what all rows share once. Needs whole weights, so no FSDP
     """
 
     _no_split_modules: ClassVar[list[str]] = list(WRAP_CLASSES)
@@ -64,7 +65,7 @@ class Backbone(nn.Module):
         query: str = "zero",
         freeze_vlm: bool = True,
         gradient_checkpointing: bool = False,
-        fast_prefix: bool = False,
+        fast_training: bool = False,
         precision: Precision = "float32",
     ) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ class Backbone(nn.Module):
             raise ValueError(f"model_dim must be at least 1; got {model_dim}")
         self.variant, self.model_dim, self.n_prompts, self.query = variant, model_dim, n_prompts, query
         self.freeze_vlm, self.gradient_checkpointing = freeze_vlm, gradient_checkpointing
-        self.fast_prefix = fast_prefix and freeze_vlm
+        self.fast_training = fast_training
         self.expert_width = variant.expert_width
         self.expert_calls = 0
         """Expert passes since construction; a caller may set it back."""
@@ -155,7 +156,7 @@ class Backbone(nn.Module):
         token_valid: Bool[Tensor, "b t"],
     ) -> Prefix:
         """SigLIP and VLM, once per observation. Images in [-1, 1]; no graph is built when the VLM is frozen."""
-        if self._fast_prefix is None and self.fast_prefix:
+        if self._fast_prefix is None and self.fast_training and self.freeze_vlm:
             self._fast_prefix = self._make_fast_prefix()
         if self._fast_prefix is None:
             return self.read(images, image_valid, tokens, token_valid).prefix
@@ -202,10 +203,12 @@ class Backbone(nn.Module):
 
         def call(actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b h w"]:
             queries = self._queries(actions, prefix, generator, episodes)
-            if self._fast_expert is None:
+            if self._fast_expert is None and not self._live:
                 return self.suffix(prefix, queries, noise_time)[1]
             self._check_suffix(prefix, queries, noise_time)
             self.expert_calls += 1
+            if self._fast_expert is None:
+                return FastExpert(self, None)(prefix, queries, noise_time)
             with torch.no_grad():
                 return self._fast_expert(prefix, queries, noise_time)
 
@@ -237,6 +240,11 @@ class Backbone(nn.Module):
         batch = len(prefix.valid)
         require_shape("actions", actions, (batch, actions.shape[1], self.model_dim))
         require_shape("noise_time", noise_time, (batch,))
+
+    @property
+    def _live(self) -> bool:
+        """Whether the expert trains on the fast path."""
+        return self.fast_training and self.training and not self._checkpointing
 
     @property
     def _checkpointing(self) -> bool:

@@ -104,9 +104,7 @@ def way_points(layout: Layout, start: Float[Array, "3"], route: Route, grasp: Gr
         if layout.obstacle is None:
             plan.append(WayPoint("approach", at((start + thing)[:2] / 2 + aside, high), OPEN, 0.01))
         else:
-            plan.append(
-                WayPoint("approach", at(start[:2] + aside + LEAD * ahead, high), OPEN, 0.02, along_a_line=True)
-            )
+            plan.append(WayPoint("approach", at(start[:2] + aside + LEAD * ahead, high), OPEN, 0.02, along_a_line=True))
             plan.append(WayPoint("approach", at(thing[:2] + aside, high), OPEN, 0.02))
     plan.append(WayPoint("approach", at(thing[:2], high), OPEN, 0.008))
     plan.append(WayPoint("descend", at(thing[:2], touch), OPEN, 0.006))

@@ -113,6 +113,18 @@ def test_a_cache_that_is_not_the_full_pass_is_found(arm, demonstrations, fault):
     assert check.passed == (fault == "none"), check.figure
 
 
+def test_copies_of_the_start_take_one_row_of_a_direct_pass(arm, demonstrations):
+    index = training.batch_sequence(demonstrations, 0, 1)[0]
+    for head, starts in (("quantile", 1), ("flow", 4)):
+        fresh, cache = make_cache(arm, demonstrations, head)
+        assert cache.first_alike[STEPS] == 0
+        rows = []
+        fresh.policy.backbone.expert = lambda prefix, rows=rows: rows.append(len(prefix.valid))
+        training.cached_expert(fresh.policy, cache, index)
+        others = len(cache.first_alike[index].unique()) - 1
+        assert rows == [starts + (others if head == "quantile" else 12)]
+
+
 def test_an_unfrozen_weight_is_found(arm, demonstrations):
     fresh, cache = make_cache(arm, demonstrations)
     before = frozen_hash(fresh.policy)

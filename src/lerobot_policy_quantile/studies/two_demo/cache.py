@@ -4,6 +4,7 @@ Axes: n sample (demonstration step), h chunk step, d action dim, s prefix token.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,13 @@ class PrefixCache:
         """The prefixes of some samples."""
         layers = tuple(KeyValue(layer.keys[index], layer.values[index]) for layer in self.layers)
         return Prefix(layers, self.prefix_valid[index], self.pooled[index])
+
+    @cached_property
+    def first_alike(self) -> Int[Tensor, " n"]:
+        """For every sample the first one with the same prefix, to the bit: demonstrations begin alike."""
+        first: dict[bytes, int] = {}
+        words = [b"".join(part[i].numpy().tobytes() for pair in self.layers for part in pair) for i in range(len(self))]
+        return torch.tensor([first.setdefault(said, i) for i, said in enumerate(words)])
 
     def __len__(self) -> int:
         return len(self.target)

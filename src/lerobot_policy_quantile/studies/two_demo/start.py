@@ -78,6 +78,7 @@ def _config(base: str, head: str, settings: Settings) -> QuantileConfig:
         "head": head,
         "decoder": "median",
         "drop_ratio": 0.0,  # padding masks only
+        "fast_training": True,
         "n_action_steps": CHUNK_SIZE,
         "optimizer_lr": settings.learning_rate,
         "optimizer_prompt_lr": settings.prompt_learning_rate,

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lerobot_policy_quantile.core.decoders import fit_copula
-from lerobot_policy_quantile.core.heads import QuantileHead, training_loss
+from lerobot_policy_quantile.core.heads import Expert, FlowHead, QuantileHead, training_loss
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.evaluation.contract import Observation
 from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
@@ -189,29 +189,49 @@ def batch_loss(
     policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor, " b"], generator: torch.Generator
 ) -> Float[Tensor, ""]:
     """A head's loss on cached samples: all valid coordinates count, nothing is dropped."""
-    expert = policy.backbone.expert(cache.rows(index), generator=generator)
     return training_loss(
-        policy.head, expert, cache.target[index], cache.valid[index], drop_ratio=0.0, generator=generator
+        policy.head,
+        cached_expert(policy, cache, index),
+        cache.target[index],
+        cache.valid[index],
+        drop_ratio=0.0,
+        generator=generator,
     )
+
+
+def cached_expert(policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor, " b"]) -> Expert:
+    """The expert over cached samples. A direct head's features depend on the observation alone, so samples that see
+    the same (the copies of the shared start) take one row of the pass.
+    """
+    if isinstance(policy.head, FlowHead):
+        return policy.backbone.expert(cache.rows(index))
+    distinct, place = torch.unique(cache.first_alike[index], return_inverse=True)
+    shared = policy.backbone.expert(cache.rows(distinct))
+    return lambda queries, noise_time: shared(queries[: len(distinct)], noise_time[: len(distinct)])[place]
 
 
 def compare_with_full(
     policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor, " b"], full: dict[str, Any]
 ) -> tuple[float, float]:
-    """Largest difference of outputs, and relative difference of gradients, between cached and whole passes."""
+    """Largest difference of outputs, and relative difference of gradients, between training's passes (cached, on the
+    fast path) and whole ones on the plain path.
+    """
     policy.train()
     trained = [p for group in policy.get_optim_params() for p in group["params"]]
     answers = []
-    for prefix in (cache.rows(index), policy.prefix(full)):
+    for cached in (True, False):
+        policy.backbone.fast_training = cached
         generator = keyed_generator(0, _NOISE)
-        expert = RecordingExpert(policy.backbone.expert(prefix))
+        passes = cached_expert(policy, cache, index) if cached else policy.backbone.expert(policy.prefix(full))
+        expert = RecordingExpert(passes)
         target, valid = full["action"], (~full["action_is_pad"])[..., None].expand_as(full["action"])
         loss = training_loss(policy.head, expert, target, valid, drop_ratio=0.0, generator=generator)
         gradients = torch.autograd.grad(loss, trained, allow_unused=True)
         flat = torch.cat([g.flatten() for g in gradients if g is not None])
         answers.append((policy.head.projection(expert.features).detach(), flat))
-    (cached, cached_gradient), (whole, whole_gradient) = answers
-    outputs = float((cached - whole).abs().max())
+    policy.backbone.fast_training = True
+    (output, cached_gradient), (whole_output, whole_gradient) = answers
+    outputs = float((output - whole_output).abs().max())
     return outputs, float((cached_gradient - whole_gradient).norm() / whole_gradient.norm().clamp_min(1e-12))
 
 
