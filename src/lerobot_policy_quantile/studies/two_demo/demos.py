@@ -22,6 +22,7 @@ ENVIRONMENT_SEED = 20260922
 KEY = (0, 0, ENVIRONMENT_SEED)
 """Task, initial state and seed of every demonstration and every closed-loop episode."""
 ROUTES = ("left", "right")
+CONTROL = "straight"
 
 
 def arm_scene(arm: str, camera_size: int) -> Scene:
@@ -34,35 +35,40 @@ def stamp_of(folder: Path, settings: Settings) -> Stamp:
     return Stamp(folder, "demonstrations", {"camera_size": settings.camera_size, "key": list(KEY)})
 
 
-def collect(folder: Path, settings: Settings) -> list[records.Check]:
-    """Demonstrate both detours, and the straight control where the obstacle stands; write arm.json and arrays.
+def sides(arm: str) -> tuple[str, ...]:
+    """What is driven in an arm: both detours, and the straight control where the obstacle stands."""
+    return (*ROUTES, CONTROL) if arm.endswith(OBSTACLE) else ROUTES
+
+
+def drive(arm: str, side: str, settings: Settings) -> tuple[Demonstration, dict[str, Any]]:
+    """One demonstration, and what the arm's scene is like."""
+    scene = arm_scene(arm, settings.camera_size)
+    limit = settings.arm_limit(arm)
+    try:
+        route = Route(side).around_obstacle() if scene.obstacle else Route(side)
+        control = side == CONTROL
+        driven = demonstrate(scene, KEY, route, limit=limit if control else None, pictures=not control)
+        scene.reset(*KEY)
+        return driven, _scene_facts(scene, limit)
+    finally:
+        scene.close()
+
+
+def keep(folder: Path, driven: dict[str, Demonstration], facts: dict[str, Any]) -> list[records.Check]:
+    """Write an arm's demonstrations, by side: arm.json and arrays.
 
     Nothing is written unless every check holds; the checks are returned either way.
     """
-    arm = folder.name
-    scene = arm_scene(arm, settings.camera_size)
-    try:
-        demonstrations = [demonstrate(scene, KEY, _route(scene, side)) for side in ROUTES]
-        straight = demonstrate(scene, KEY, _route(scene, "straight"), pictures=False) if scene.obstacle else None
-        scene.reset(*KEY)
-        facts = _facts(scene, settings.arm_limit(arm), demonstrations, straight)
-    finally:
-        scene.close()
-    checks = [identical_starts(demonstrations), *as_promised(demonstrations, straight)]
+    demonstrations, control = [driven[side] for side in ROUTES], driven.get(CONTROL)
+    checks = [identical_starts(demonstrations), *as_promised(demonstrations, control)]
     folder.mkdir(parents=True, exist_ok=True)
     if all(check.passed for check in checks):
-        _write_arrays(folder / records.DEMONSTRATIONS, demonstrations, straight)
-        write_json(folder / records.ARM, facts)
+        _write_arrays(folder / records.DEMONSTRATIONS, demonstrations, control)
+        write_json(folder / records.ARM, facts | _how_they_ended(demonstrations, control))
     return checks
 
 
-def _route(scene: Scene, side: str) -> Route:
-    return Route(side).around_obstacle() if scene.obstacle else Route(side)
-
-
-def _facts(
-    scene: Scene, limit: int, demonstrations: list[Demonstration], control: Demonstration | None
-) -> dict[str, Any]:
+def _scene_facts(scene: Scene, limit: int) -> dict[str, Any]:
     layout, start = scene.layout(), scene.state()[:3]
     ahead = (layout.object - start)[:2]
     plane = np.array([*(start[:2] + DISTANCE * ahead / np.linalg.norm(ahead)), layout.ground + SIZE[2] / 2])
@@ -80,6 +86,11 @@ def _facts(
             "plane": (plane if layout.obstacle is None else layout.obstacle).tolist(),
             "obstacle_size": SIZE.tolist() if scene.obstacle else None,
         },
+    }
+
+
+def _how_they_ended(demonstrations: list[Demonstration], control: Demonstration | None) -> dict[str, Any]:
+    return {
         "demonstrations": [
             {"route": d.route.side, "success": bool(d.success), "contacts": int(d.contacts)} for d in demonstrations
         ],

@@ -58,8 +58,7 @@ def draw_and_time(arm: Path, training_seed: int, settings: Settings, base: str) 
 def _load(folder: Path) -> Fresh:
     from lerobot.policies.factory import make_pre_post_processors
 
-    policy = QuantilePolicy.from_pretrained(folder)
-    policy.eval()
+    policy = QuantilePolicy.from_pretrained(folder).optimize()
     before, after = make_pre_post_processors(policy.config, pretrained_path=str(folder))
     return Fresh(policy, before, after)
 

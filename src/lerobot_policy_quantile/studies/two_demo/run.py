@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lerobot_policy_quantile.evaluation.journal import read_rows
+from lerobot_policy_quantile.scenes.demonstrations import Demonstration
 from lerobot_policy_quantile.studies.two_demo import checks, closed_loop, demos, first_draws, records, training
 from lerobot_policy_quantile.studies.two_demo.crew import Crew
 from lerobot_policy_quantile.studies.two_demo.settings import Settings, fix_settings
@@ -38,10 +39,17 @@ def _collect(crew: Crew, folders: list[Path], settings: Settings, narrator: Narr
         narrator.say("demonstrations: done before")
         return
     with narrator.stage(f"demonstrations, left and right, in {_names(missing)}"):
-        for number, found in crew.each(demos.collect, [(folder, settings) for folder in missing]):
-            narrator.say(f"  {missing[number].name}: {'; '.join(check.figure for check in found)}")
-            checks.record_checks(missing[number], found)
-            demos.stamp_of(missing[number], settings).write()
+        work = [(folder.name, side, settings) for folder in missing for side in demos.sides(folder.name)]
+        driven: dict[str, dict[str, Demonstration]] = {folder.name: {} for folder in missing}
+        facts = {}
+        for number, (demonstration, scene_facts) in crew.each(demos.drive, work):
+            arm, side, _ = work[number]
+            driven[arm][side], facts[arm] = demonstration, scene_facts
+        for folder in missing:
+            found = demos.keep(folder, driven[folder.name], facts[folder.name])
+            narrator.say(f"  {folder.name}: {'; '.join(check.figure for check in found)}")
+            checks.record_checks(folder, found)
+            demos.stamp_of(folder, settings).write()
 
 
 def _cache(crew: Crew, folders: list[Path], settings: Settings, base: str, narrator: Narrator) -> None:

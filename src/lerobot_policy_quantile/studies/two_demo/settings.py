@@ -34,6 +34,8 @@ class Settings:
     learning_rate: float = 5e-4
     prompt_learning_rate: float = 1e-3
     warmup: int = 200
+    final_fraction: float = 0.1
+    """Of the peak learning rate, at the last update."""
     episodes: int = 10
     """Per stochastic decoder and training seed; a deterministic one runs once."""
     first_episode: int = 0
@@ -61,6 +63,8 @@ class Settings:
         for name in ("learning_rate", "prompt_learning_rate"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+        if not 0 <= self.final_fraction <= 1:
+            raise ValueError(f"final_fraction must lie in [0, 1]; got {self.final_fraction}")
         if "median" not in self.decoders:
             raise ValueError(f"decoders must hold median, whose repeats are compared; got {', '.join(self.decoders)}")
 

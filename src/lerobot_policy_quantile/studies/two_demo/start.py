@@ -83,6 +83,7 @@ def _config(base: str, head: str, settings: Settings) -> QuantileConfig:
         "optimizer_lr": settings.learning_rate,
         "optimizer_prompt_lr": settings.prompt_learning_rate,
         "scheduler_warmup_steps": settings.warmup,
+        "scheduler_final_fraction": settings.final_fraction,
         "device": "cpu",
     }
     if base != RANDOM:

@@ -76,7 +76,7 @@ class Job:
     @property
     def stamp(self) -> Stamp:
         """What the result depends on."""
-        names = ("updates", "learning_rate", "prompt_learning_rate", "warmup", "camera_size")
+        names = ("updates", "learning_rate", "prompt_learning_rate", "warmup", "final_fraction", "camera_size")
         inputs = {name: getattr(self.settings, name) for name in names}
         return Stamp(self.policy.parent, self.head, inputs | {"base": base_fingerprint(self.base)})
 
