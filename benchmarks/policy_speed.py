@@ -7,13 +7,16 @@
 The peer is LeRobot as users run it: float32, ten denoising steps, an absent third camera and padded text are computed
 and masked. Rows with the peer's tokens already pruned stand beside, so that nobody takes pruning for the head's merit.
 At reduced depth our last VLM layer is run whole: stopping after its keys and values saves one layer of 18 at full size,
-and would save one of two there. Random weights. Writes policy_speed_SIZE_THREADS.md and .json.
+and would save one of two there. Our weights are packed except at full size, where a second copy has no room. Random
+weights. Writes policy_speed_SIZE_THREADS.md and .json.
 """
 
 import argparse
+import copy
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,8 +50,10 @@ SIZES = {
 TEXT = 60
 """Text tokens that are there, of a buffer of up to 200."""
 TRAINING_BATCH = 4
-TRAINING_ROUNDS = 2
-PARTS = ("difference", "inference", "packed", "int8", "training")
+FEW_ROUNDS = 2
+PARTS = ("difference", "inference", "packed", "int8", "bfloat16", "training")
+COPIES = ("packed", "bfloat16", "training")
+"""Parts that hold weights twice or train LeRobot's: at full size they take 20 to 60 GB."""
 
 Observation = tuple[list[Tensor], list[Tensor], Tensor, Tensor]
 
@@ -121,31 +126,49 @@ class Pair:
         prediction = self.head.predict(self.backbone.expert(prefix), episodes_from_seeds(range(len(prefix.valid))))
         return prediction.actions
 
-    def flow(self, seen: Observation, steps: int = 10) -> Tensor:
-        """The peer's."""
+    def flow(self, seen: Observation, expert_seconds: list[float] | None = None) -> Tensor:
+        """The peer's, in ten steps; what they took together is added to the list."""
         noise = torch.zeros(len(seen[2]), self.head.chunk_size, self.backbone.model_dim)
-        actions: Tensor = self.peer.sample_actions(*seen, noise=noise, num_steps=steps)
+        step, taken = self.peer.denoise_step, []
+
+        def timed(*given: Any, **named: Any) -> Tensor:
+            began = time.perf_counter()
+            velocity: Tensor = step(*given, **named)
+            taken.append(time.perf_counter() - began)
+            return velocity
+
+        self.peer.denoise_step = timed
+        try:
+            actions: Tensor = self.peer.sample_actions(*seen, noise=noise, num_steps=10)
+        finally:
+            del self.peer.denoise_step
+        if expert_seconds is not None:
+            expert_seconds.append(sum(taken))
         return actions
 
 
 def inference_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
-    """Whole chunks and single stages."""
+    """Whole chunks and single stages; ours with packed weights where memory has room for a second copy."""
     variant = pair.backbone.variant
+    pair.optimize(packed=variant != PI05)
     masked = observation(variant, cameras=2, absent=1, padded=True)
+    padded = observation(variant, cameras=2, absent=0, padded=True)
     pruned = observation(variant, cameras=2, absent=0, padded=False)
     prefix = pair.backbone.prefix(*pruned)
+    ten: dict[str, list[float]] = {"peer": [], "peer pruned": []}
     works: dict[str, Callable[[], object]] = {
         "ours": lambda: pair.chunk(masked),
-        "peer": lambda: pair.flow(masked),
-        "peer pruned": lambda: pair.flow(pruned),
-        "peer pruned, one step": lambda: pair.flow(pruned, 1),
+        "peer": lambda: pair.flow(masked, ten["peer"]),
+        "peer padded": lambda: pair.flow(padded),
+        "peer pruned": lambda: pair.flow(pruned, ten["peer pruned"]),
         "our prefix": lambda: pair.backbone.prefix(*masked),
         "our expert": lambda: pair.decode(prefix),
         "roofline": roofline(pair, len(prefix.valid[0])),
     }
     times = dict(zip(works, interleaved(list(works.values()), rounds), strict=True))
-    ten = [a - b for a, b in zip(times["peer pruned"], times["peer pruned, one step"], strict=True)]
-    ten = [seconds * 10 / 9 for seconds in ten]
+    ten = {who: seconds[1:] for who, seconds in ten.items()}  # the first was the warm-up
+    pair.optimize()
+    one_step = [whole - 0.9 * steps for whole, steps in zip(times["peer pruned"], ten["peer pruned"], strict=True)]
 
     def at_least(value: float) -> float | None:
         return value if wanted else None
@@ -158,20 +181,25 @@ def inference_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
             at_least=at_least(1.9),
         ),
         ratio_row(
-            "whole chunk, 2 cameras, no padding: LeRobot, ten steps / ours",
-            times["peer pruned"],
+            "whole chunk, 2 cameras, padded text: LeRobot, ten steps / ours",
+            times["peer padded"],
             times["ours"],
             at_least=at_least(1.4),
         ),
+        ratio_row("... LeRobot's tokens already pruned: ten steps / ours", times["peer pruned"], times["ours"]),
+        ratio_row("... of this, one step instead of ten (LeRobot / LeRobot)", times["peer pruned"], one_step),
+        ratio_row("... and the rest (LeRobot, one step / ours)", one_step, times["ours"]),
         ratio_row(
-            "... of this, one step instead of ten (LeRobot / LeRobot)",
-            times["peer pruned"],
-            times["peer pruned, one step"],
+            "expert only: LeRobot, ten steps / ours, one pass", ten["peer"], times["our expert"], at_least=at_least(12)
         ),
-        ratio_row("... and the rest (LeRobot, one step / ours)", times["peer pruned, one step"], times["ours"]),
-        ratio_row("... of the first row, pruning (LeRobot / LeRobot pruned)", times["peer"], times["peer pruned"]),
-        ratio_row("expert only: LeRobot, ten steps / ours, one pass", ten, times["our expert"], at_least=at_least(12)),
-        ratio_row("whole chunk / our prefix alone", times["ours"], times["our prefix"], limit=1.02 if wanted else None),
+        ratio_row("... LeRobot's tokens already pruned", ten["peer pruned"], times["our expert"]),
+        ratio_row("whole chunk / our prefix alone", times["ours"], times["our prefix"]),
+        ratio_row(
+            "... the same with the rest timed by itself: 1 + expert, head and decoder / our prefix",
+            [a + b for a, b in zip(times["our prefix"], times["our expert"], strict=True)],
+            times["our prefix"],
+            limit=1.02 if wanted else None,
+        ),
         ratio_row(
             "matrix products alone / whole chunk (share of the roofline)",
             times["roofline"],
@@ -179,6 +207,7 @@ def inference_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
             at_least=at_least(0.85),
         ),
         milliseconds_row("ours, whole chunk", times["ours"]),
+        milliseconds_row("ours, expert, head and decoder", times["our expert"]),
         milliseconds_row("LeRobot, whole chunk, masked and padded", times["peer"]),
     ]
 
@@ -228,12 +257,22 @@ def int8_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
     error = ((pair.chunk(seen) - exact).abs().mean() / exact.abs().mean()).item()
     peer, ours = interleaved([lambda: pair.flow(seen), lambda: pair.chunk(seen)], rounds)
     pair.optimize()
+    judged = wanted and has_vnni()
     return [
         ratio_row(
-            "int8 (approximate), 3 cameras: LeRobot, ten steps / ours", peer, ours, at_least=4.5 if wanted else None
+            "int8 (approximate), 3 cameras: LeRobot, ten steps / ours", peer, ours, at_least=4.5 if judged else None
         ),
         Row("int8: mean error of the median / mean size", round(100 * error, 2), "%"),
     ]
+
+
+def bfloat16_rows(pair: Pair, rounds: int) -> list[Row]:
+    """LeRobot's own half precision, which needs a CPU made for it."""
+    seen = observation(pair.backbone.variant, cameras=2, absent=1, padded=True)
+    half = replace(pair, peer=copy.deepcopy(pair.peer))
+    half.peer.paligemma_with_expert.to_bfloat16_for_selected_params("bfloat16")
+    slow, plain = interleaved([lambda: half.flow(seen), lambda: pair.flow(seen)], min(rounds, FEW_ROUNDS))
+    return [ratio_row("LeRobot in bfloat16 / LeRobot in float32, whole chunk", slow, plain)]
 
 
 def difference_row(pair: Pair) -> Row:
@@ -278,7 +317,7 @@ def training_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
         theirs.step()
 
     works = [lambda: step(lambda: pair.backbone.prefix(*seen)), lambda: step(lambda: kept), peer_step]
-    whole, cached, peer = interleaved(works, min(rounds, TRAINING_ROUNDS))
+    whole, cached, peer = interleaved(works, min(rounds, FEW_ROUNDS))
     memory = [peak_bytes(peer_step) + held(theirs), peak_bytes(works[0]) + held(ours)]
     pair.peer.eval()
     pair.optimize()
@@ -338,6 +377,7 @@ def measure(name: str, chunk_size: int, rounds: int, threads: int, parts: list[s
         "inference": lambda: inference_rows(pair, rounds, wanted),
         "packed": lambda: packed_rows(pair, rounds),
         "int8": lambda: int8_rows(pair, rounds, wanted),
+        "bfloat16": lambda: bfloat16_rows(pair, rounds),
         "training": lambda: training_rows(pair, rounds, wanted),
     }
     rows = []
@@ -356,6 +396,7 @@ def setting_of(name: str, chunk_size: int, rounds: int, threads: int) -> dict[st
         parameters = sum(p.numel() for p in Backbone(SIZES[name]).parameters()) / 1e6
     setting: dict[str, object] = {"size": SIZES[name].name, "million parameters": round(parameters, 1)}
     setting |= {"chunk": chunk_size, "threads": threads, "rounds": rounds, "torch": torch.__version__}
+    setting["our weights"] = "as they are" if SIZES[name] == PI05 else "packed, training excepted"
     instructions = torch.backends.cpu.get_cpu_capability() + (" with VNNI" if has_vnni() else " without VNNI")
     return setting | {"machine": platform.machine(), "instructions": instructions}
 
@@ -372,7 +413,7 @@ def main() -> None:
     )
     parser.add_argument("--full", action="store_true", help="the full size only, without training steps")
     parser.add_argument(
-        "--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default all; --full: no training, not packed)"
+        "--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default all; --full: not {', '.join(COPIES)})"
     )
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of the tables")
     arguments = parser.parse_args()
@@ -386,8 +427,7 @@ def main() -> None:
     failed = 0
     for size in sizes:
         for threads in dict.fromkeys(int(text) for text in arguments.threads.split(",")):
-            # Training LeRobot's full size takes 60 GB, a packed copy 27 GB.
-            possible = [part for part in parts if size != "full" or part not in ("training", "packed")]
+            possible = [part for part in parts if size != "full" or part not in COPIES]
             settings = size, arguments.chunk, arguments.rounds, threads
             path = arguments.out / f"policy_speed_{size}_{threads}"
             title = "Speed of the policy against LeRobot's pi05"
