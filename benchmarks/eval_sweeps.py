@@ -17,7 +17,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from timing import Row, write
 
-EPISODES = (2, 4, 8, 16)
+EPISODES = (2, 4, 8)
 WORKERS = (1, 2, 4)
 Curve = dict[int, list[float]]
 """Seconds of every round, by the number of episodes."""
