@@ -41,7 +41,8 @@ fullsize: .venv/.ready ## build, run, save, reload the full-size pi0.5 with rand
 bench-env: .venv/.ready ## steps per second with pictures on demand against rendering every step; writes runs/bench-env/
 	@OMP_NUM_THREADS=1 $(PY) benchmarks/env_speed.py
 
-bench-eval: .venv/.ready ## episodes per minute of qhead eval against lerobot-eval; writes runs/bench-eval/ (a quarter of an hour)
+bench-eval: .venv/.ready ## episodes per minute of qhead eval against lerobot-eval; how time grows with workers; writes runs/bench-eval/ (20 minutes)
+	@OMP_NUM_THREADS=1 $(PY) benchmarks/eval_sweeps.py
 	@OMP_NUM_THREADS=1 $(PY) benchmarks/eval_speed.py
 
 expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of LIBERO-Object (half an hour)

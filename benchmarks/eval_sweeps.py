@@ -5,7 +5,6 @@
 Whole commands, start-up included, in turns. Writes eval_sweeps.md, .json and .svg.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from timing import Row, write
+from timing import Row, sweep_parser, write
 
 EPISODES = (2, 4, 8)
 WORKERS = (1, 2, 4)
@@ -76,11 +75,7 @@ def draw(path: Path, found: dict[int, Curve]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=1, help="interleaved repetitions (default 1)")
-    parser.add_argument("--out", type=Path, default=Path("runs/bench-eval"), help="folder of table and figure")
-    parser.add_argument("--figure", type=Path, help="put the figure here as well")
-    arguments = parser.parse_args()
+    arguments = sweep_parser(__doc__, 1, "runs/bench-eval").parse_args()
     found = sweep(arguments.rounds)
     path = arguments.out / "eval_sweeps"
     setting: dict[str, object] = {"scene": "embedded", "policy": "scripted", "cores": os.cpu_count()}

@@ -7,7 +7,6 @@ Ours on the fast path; LeRobot's pi05 with ten denoising steps on the same weigh
 All works of one axis run in turns. Writes policy_sweeps.md, .json and .svg.
 """
 
-import argparse
 import statistics
 import sys
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 from policy_speed import SIZES, Pair, observation
-from timing import Row, interleaved, milliseconds_row, write
+from timing import Row, interleaved, milliseconds_row, sweep_parser, write
 
 OURS, PEER = "ours", "LeRobot, ten steps"
 
@@ -110,12 +109,9 @@ def draw(path: Path, results: dict[str, dict[str, Curve]], title: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = sweep_parser(__doc__, 9, "runs/bench")
     parser.add_argument("--size", default="tiny", choices=list(SIZES), help="of the model (default tiny)")
-    parser.add_argument("--rounds", type=int, default=9, help="interleaved repetitions (default 9)")
     parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
-    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of table and figure")
-    parser.add_argument("--figure", type=Path, help="put the figure here as well")
     arguments = parser.parse_args()
     if arguments.rounds < 2:
         parser.error(f"--rounds must be at least 2; got {arguments.rounds}")

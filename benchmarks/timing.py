@@ -1,5 +1,6 @@
 """What the benchmarks share: work timed in turns, ratios with quartiles, one table per script."""
 
+import argparse
 import json
 import os
 import statistics
@@ -52,6 +53,15 @@ def interleaved(works: Sequence[Callable[[], object]], rounds: int) -> list[list
             work()
             taken.append(time.perf_counter() - start)
     return times
+
+
+def sweep_parser(description: str | None, rounds: int, out: str) -> argparse.ArgumentParser:
+    """What every sweep can be told: how often, and where table and figure go."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"interleaved repetitions (default {rounds})")
+    parser.add_argument("--out", type=Path, default=Path(out), help="folder of table and figure")
+    parser.add_argument("--figure", type=Path, help="put the figure here as well")
+    return parser
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
