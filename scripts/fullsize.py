@@ -218,10 +218,11 @@ def main() -> None:
     phases = []
     fresh = multiprocessing.get_context("spawn")
     try:
-        with ProcessPoolExecutor(max_workers=1, mp_context=fresh, max_tasks_per_child=1) as pool:
-            for name, task in work.items():
-                require_memory(name, needed.get(name, weights + 2 * GIB))
-                console.print(f"{name} ...")
+        for name, task in work.items():
+            require_memory(name, needed.get(name, weights + 2 * GIB))
+            console.print(f"{name} ...")
+            # A pool of its own: leaving it waits until the process has given its memory back.
+            with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
                 phases.append(pool.submit(run_phase, name, task, variant, folder).result())
     except MemoryError as refusal:
         sys.exit(f"{refusal}; close other programs, or leave the training step out with --no-train")
