@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.contract import Prediction
+from lerobot_policy_quantile.evaluation.contract import Observation, Prediction
 from lerobot_policy_quantile.serving.contract import Spec
 
 CAMERAS = ("observation/image", "observation/wrist_image")
@@ -55,3 +55,14 @@ def request(seed: int = 0, size: int = 16, **changes):
         "prompt": "put the can into the basket",
     }
     return {name: value for name, value in (observation | changes).items() if value is not None}
+
+
+def alone(seeds, *, decoder=None, seed=7):
+    """What the model gives to one episode, asked alone."""
+    model, answers = FakeModel(), []
+    memory = model.begin(seed, decoder)
+    for number in seeds:
+        wire = request(number)
+        seen = Observation({name: wire[name] for name in CAMERAS}, wire["observation/state"], wire["prompt"])
+        answers.append(model.predict([seen], [memory])[0].actions)
+    return answers

@@ -65,7 +65,6 @@ class _Run:
         self.memory: Any = None
         self.trace = Trace(frame_rate=Fraction(world.control_hz, policy.n_action_steps))
         self.loop = self._loop()
-        self._hashes: dict[str, str] = {}
         self._outcome: Outcome | None = None
         self._began = time.perf_counter()
 
@@ -92,7 +91,6 @@ class _Run:
                 trace.contacts.append(int(world.contacts()))
                 if solved := world.success():
                     break
-        self._hashes = {"actions": _hash(*trace.actions), "simulator": _hash(world.simulator_state())}
         return solved
 
     def _observe(self) -> Observation:
