@@ -60,8 +60,8 @@ adaptive: .venv/.ready ## adaptive replanning against fixed steps in the embedde
 soak: .venv/.ready ## an hour of clients: the server's memory, descriptors and threads stay flat; writes runs/soak/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_soak
 
-plus-instances: .venv/.ready ## reset, step and render instances of every LIBERO-Plus category that has its files
-	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py plus --each 8 --pictures runs/plus-instances
+plus-instances: .venv/.ready ## reset, step and render eight instances of every LIBERO-Plus category that has its files, all of the backgrounds
+	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py plus --each 8 --whole "Background Textures" --pictures runs/plus-instances
 
 pro-tasks: .venv/.ready ## reset, step and render all 160 perturbed LIBERO-Pro tasks (ten minutes)
 	@OMP_NUM_THREADS=1 $(PY) scripts/check_perturbed.py pro

@@ -26,11 +26,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("benchmark", choices=("plus", "pro"))
     parser.add_argument("--each", type=int, default=5, help="instances per LIBERO-Plus category")
+    parser.add_argument("--whole", action="append", default=[], help="LIBERO-Plus category of which all are run")
     parser.add_argument("--pictures", type=Path, help="folder for the start's pictures")
     options = parser.parse_args()
     if options.pictures is not None:
         options.pictures.mkdir(parents=True, exist_ok=True)
-    wanted = pro_tasks() if options.benchmark == "pro" else plus_instances(options.each)
+    wanted = pro_tasks() if options.benchmark == "pro" else plus_instances(options.each, options.whole)
     ran, unexpected, broken = 0, 0, []
     for scene, task, label in wanted:
         began = time.monotonic()
@@ -79,13 +80,20 @@ def pro_tasks() -> Iterator[tuple[Scene, int, str]]:
             scene.close()
 
 
-def plus_instances(each: int) -> Iterator[tuple[Scene, int, str]]:
-    """`each` instances of every category, spread over suites and base tasks; fewer if fewer have their files."""
+def plus_instances(each: int, whole: list[str]) -> Iterator[tuple[Scene, int, str]]:
+    """`each` instances of every category, spread over suites and base tasks; fewer if fewer have their files. All of
+    the categories in `whole`.
+    """
     scenes = {suite: make_scene(f"libero_plus_{suite.removeprefix('libero_')}", camera_size=128) for suite in LIMITS}
     here = [i for suite in LIMITS for i in instances(suite) if why_unavailable(i) is None]
-    for category in sorted({instance.category for instance in here}):
+    categories = sorted({instance.category for instance in here})
+    for category in whole:
+        if category not in categories:
+            raise SystemExit(f"--whole must be one of {', '.join(categories)}; got {category!r}")
+    for category in categories:
         members = [instance for instance in here if instance.category == category]
-        places = sorted({round(n * (len(members) - 1) / max(1, each - 1)) for n in range(each)})
+        count = len(members) if category in whole else each
+        places = sorted({round(n * (len(members) - 1) / max(1, count - 1)) for n in range(count)})
         for instance in (members[place] for place in places):
             yield scenes[instance.suite], instance.number, f"{category}: {instance.name}"
     for scene in scenes.values():
