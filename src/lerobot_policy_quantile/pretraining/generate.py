@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lerobot_policy_quantile.evaluation.worker import end_with_parent
 from lerobot_policy_quantile.pretraining.samples import THINGS, Samples
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def generate(budget: DataBudget, folder: Path, seed: int, workers: int) -> Itera
 def _generate_in_processes(
     shards: list[Shard], folder: Path, seed: int, camera_size: int, workers: int
 ) -> Iterator[tuple[Shard, int, int]]:
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
         jobs = {pool.submit(make_shard, shard, folder, seed, camera_size): shard for shard in shards}
         try:
             for job in as_completed(jobs):

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from math import sqrt
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from lerobot_policy_quantile.evaluation.contract import Policy
 from lerobot_policy_quantile.evaluation.lerobot_policies import fingerprint, load_lerobot_policy
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
+from lerobot_policy_quantile.evaluation.statistics import wilson
+from lerobot_policy_quantile.evaluation.worker import end_with_parent
 from lerobot_policy_quantile.pretraining.samples import THINGS
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.embedded import NAMES, TARGETS, EmbeddedScene
@@ -27,8 +28,6 @@ from lerobot_policy_quantile.scenes.embedded import NAMES, TARGETS, EmbeddedScen
 LIFTED = 0.03  # metres above where it stood: picked up
 MIXED_TASKS, MIXED_INDICES, PLAIN_INDICES = (1, 2, 3, 4), range(25, 50), range(50)
 """Indices 0 to 24 of the mixed tasks were looked at while `n_action_steps` was chosen, so they prove nothing."""
-
-CONFIDENCE = 1.959964
 
 
 class WatchedScene(EmbeddedScene):
@@ -116,7 +115,7 @@ def prove(folder: Path, camera_size: int, keys: list[tuple[int, int]], out: Path
     missing = [key for key in keys if key not in stored]
     if not missing:
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin) as pool:
         run = partial(run_key, folder, camera_size)
         for episode in pool.map(run, *zip(*missing, strict=True)):
             with out.open("a") as file:
@@ -124,26 +123,17 @@ def prove(folder: Path, camera_size: int, keys: list[tuple[int, int]], out: Path
             yield episode
 
 
-def _one_thread() -> None:
+def _begin() -> None:
     import torch
 
     torch.set_num_threads(1)
+    end_with_parent()
 
 
 def all_keys() -> list[tuple[int, int]]:
     """100 mixed states, then the 50 of task 0."""
     mixed = [(task, index) for index in MIXED_INDICES for task in MIXED_TASKS]
     return mixed + [(0, index) for index in PLAIN_INDICES]
-
-
-def wilson(hits: int, count: int) -> tuple[float, float]:
-    """95 % score interval of a proportion."""
-    if not count:
-        return 0.0, 1.0
-    z2, rate = CONFIDENCE**2, hits / count
-    middle = (rate + z2 / (2 * count)) / (1 + z2 / count)
-    half = CONFIDENCE * sqrt(rate * (1 - rate) / count + z2 / (4 * count**2)) / (1 + z2 / count)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def summary(episodes: list[Episode]) -> list[dict[str, Any]]:
@@ -155,14 +145,14 @@ def summary(episodes: list[Episode]) -> list[dict[str, Any]]:
     rows = []
     for name, members in groups.items():
         hits = sum(episode.success for episode in members)
-        low, high = wilson(hits, len(members))
+        interval = wilson(hits / len(members), len(members)) if members else None
         rows.append(
             {
                 "states": name,
                 "episodes": len(members),
                 "in the basket": hits,
                 "rate": f"{hits / len(members):.0%}" if members else "-",
-                "95 %": f"{low:.0%} to {high:.0%}",
+                "95 %": f"{interval.low:.0%} to {interval.high:.0%}" if interval else "-",
                 "wrong thing picked": sum(episode.wrong for episode in members),
             }
         )

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lerobot_policy_quantile.evaluation.worker import end_with_parent
 from lerobot_policy_quantile.pretraining.batches import Batches
 from lerobot_policy_quantile.pretraining.gate import target_error
 from lerobot_policy_quantile.pretraining.normalisation import statistics_of
@@ -167,6 +168,7 @@ def run_rank(rank: int, world: int, rendezvous: str, run: tuple[Path, Path, Trai
     """One of several processes that train together."""
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
+    end_with_parent()
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     try:
         Trainer(*run, rank, world).run()

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from lerobot_policy_quantile.cli import app
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.studies.two_demo import records
-from lerobot_policy_quantile.studies.two_demo.records import load_study, wilson
+from lerobot_policy_quantile.studies.two_demo.records import Result, load_study
 
 MINIATURE = """
 scenes = ["embedded"]
@@ -113,8 +113,8 @@ def test_wrong_usage_is_explained(tmp_path):
     assert run(tmp_path / "c", "--scene", "kitchen").exit_code == 2
 
 
-def test_wilson_by_hand():
+def test_an_interval_by_hand():
     """9 of 10: centre (0.9 + 0.192) / 1.384 = 0.789, half width 0.193."""
-    low, high = wilson(9, 10)
-    assert (round(low, 1), round(high, 1)) == (59.6, 98.2)
-    assert wilson(0, 0) == (0.0, 100.0)
+    nine, none = (Result("quantile", "shared", *counts, 0, 0, 0, None) for counts in ((9, 10), (0, 0)))
+    assert [round(end, 1) for end in nine.interval] == [59.6, 98.2]
+    assert none.interval == (0.0, 100.0)

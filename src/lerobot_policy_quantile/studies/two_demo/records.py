@@ -30,6 +30,7 @@ from lerobot_policy_quantile.evaluation.contract import Array
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.evaluation.statistics import wilson
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
 
 HEADS = ("quantile", "l1", "l2", "flow")
@@ -244,18 +245,11 @@ class Result:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval in per cent."""
-        return wilson(self.success, self.episodes)
-
-
-def wilson(success: int, episodes: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's score interval for a rate, in per cent; (0, 100) without episodes."""
-    if not episodes:
-        return 0.0, 100.0
-    rate, n = success / episodes, episodes
-    middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * float(np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)))
-    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)
+        """Wilson's 95 % interval in per cent; (0, 100) without episodes."""
+        if not self.episodes:
+            return 0.0, 100.0
+        found = wilson(self.success / self.episodes, self.episodes)
+        return 100 * found.low, 100 * found.high
 
 
 @dataclass(frozen=True)
