@@ -187,6 +187,16 @@ def test_optimiser_groups_are_the_papers():
     assert {id(p) for p in rest["params"]} == {id(p) for n, p in trained(policy).items() if n != "backbone.prompts"}
 
 
+def test_the_head_may_have_a_rate_of_its_own():
+    policy = make_policy(optimizer_head_lr=1e-3)
+    rest, head, prompts = policy.get_optim_params()
+    assert (head["lr"], head["weight_decay"]) == (1e-3, 0.01)
+    assert {id(p) for p in head["params"]} == {id(p) for p in policy.head.parameters()}
+    assert (rest["lr"], prompts["lr"]) == (2.5e-5, 1e-4)
+    together = [id(p) for group in (rest, head, prompts) for p in group["params"]]
+    assert sorted(together) == sorted(id(p) for p in trained(policy).values())
+
+
 def test_half_precision_trains_float32_weights_over_a_half_precision_vlm():
     policy = make_policy(dtype="bfloat16").train()
     assert {p.dtype for p in trained(policy).values()} == {torch.float32}

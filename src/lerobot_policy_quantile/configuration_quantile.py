@@ -87,6 +87,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     # Optimisation (M21)
     optimizer_lr: float = 2.5e-5
     optimizer_prompt_lr: float = 1e-4
+    optimizer_head_lr: float | None = None  # null: as optimizer_lr
     optimizer_betas: tuple[float, float] = (0.9, 0.95)
     optimizer_eps: float = 1e-8
     optimizer_weight_decay: float = 0.01  # prompts: none
@@ -112,6 +113,8 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
             yield from self._unless(getattr(self, name) >= 0, name, "0 or more")
         for name in ("delta0", "optimizer_lr", "optimizer_prompt_lr", "optimizer_eps"):
             yield from self._unless(getattr(self, name) > 0, name, "positive")
+        head_lr = self.optimizer_head_lr
+        yield from self._unless(head_lr is None or head_lr > 0, "optimizer_head_lr", "positive, or null")
         yield from self._unless(self.n_obs_steps == 1, "n_obs_steps", "1")
         yield from self._unless(
             self.n_action_steps <= self.chunk_size, "n_action_steps", f"at most chunk_size = {self.chunk_size}"

@@ -148,15 +148,23 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         return loss, log
 
     def get_optim_params(self) -> list[dict[str, Any]]:
-        """Prompts with their own rate and no decay; everything else that is trained (M21)."""
+        """Prompts with their own rate and no decay; everything else that is trained (M21). The head may have a rate of
+        its own too: it starts from nothing where the expert starts from a pretrained one.
+        """
         config = self.config
-        prompts = [p for p in self.backbone.prompt_parameters() if p.requires_grad and p.numel()]
-        known = {id(p) for p in self.backbone.prompt_parameters()}
-        rest = [p for p in self.parameters() if p.requires_grad and id(p) not in known]
-        groups = [{"params": rest, "lr": config.optimizer_lr, "weight_decay": config.optimizer_weight_decay}]
-        if prompts:
-            groups.append({"params": prompts, "lr": config.optimizer_prompt_lr, "weight_decay": 0.0})
-        return groups
+        prompts = list(self.backbone.prompt_parameters())
+        head = [] if config.optimizer_head_lr is None else list(self.head.parameters())
+        known = {id(p) for p in (*prompts, *head)}
+        rest = [p for p in self.parameters() if id(p) not in known]
+        decay = config.optimizer_weight_decay
+        groups: list[dict[str, Any]] = [
+            {"params": rest, "lr": config.optimizer_lr, "weight_decay": decay},
+            {"params": head, "lr": config.optimizer_head_lr, "weight_decay": decay},
+            {"params": prompts, "lr": config.optimizer_prompt_lr, "weight_decay": 0.0},
+        ]
+        for group in groups:
+            group["params"] = [p for p in group["params"] if p.requires_grad and p.numel()]
+        return [group for group in groups if group["params"]]
 
     # --- acting -------------------------------------------------------------------------------
 

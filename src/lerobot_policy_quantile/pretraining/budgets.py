@@ -16,7 +16,7 @@ class Budget:
 
 
 BUDGETS = {
-    "full": Budget(DataBudget(80, 100, 16, 4, CAMERA_SIZE), TrainingBudget(updates=2400, batch=48)),
+    "full": Budget(DataBudget(80, 100, 24, 4, CAMERA_SIZE), TrainingBudget(updates=3000, batch=48)),
     "small": Budget(
         DataBudget(1, 8, 1, 1, CAMERA_SIZE, play_steps=12),
         TrainingBudget(updates=6, batch=8, warmup=2, log_every=2, save_every=3),

@@ -32,7 +32,9 @@ class Settings:
     """Training seeds 0..seeds-1: initialisation of prompts and heads, and the batch sequence."""
     updates: int = 6000
     learning_rate: float = 5e-4
-    prompt_learning_rate: float = 1e-3
+    """Of the expert, which is pretrained: a high rate takes away what it has learned about grasping."""
+    head_learning_rate: float = 4e-3
+    prompt_learning_rate: float = 2e-3
     warmup: int = 200
     final_fraction: float = 0.1
     """Of the peak learning rate, at the last update."""
@@ -60,7 +62,7 @@ class Settings:
         for name in ("seeds", "updates", "episodes", "draws", "camera_size", "limit", "obstacle_limit"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("learning_rate", "prompt_learning_rate"):
+        for name in ("learning_rate", "head_learning_rate", "prompt_learning_rate"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
         if not 0 <= self.final_fraction <= 1:

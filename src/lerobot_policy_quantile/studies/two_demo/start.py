@@ -82,6 +82,7 @@ def _config(base: str, head: str, settings: Settings) -> QuantileConfig:
         "n_action_steps": CHUNK_SIZE,
         "optimizer_lr": settings.learning_rate,
         "optimizer_prompt_lr": settings.prompt_learning_rate,
+        "optimizer_head_lr": settings.head_learning_rate,
         "scheduler_warmup_steps": settings.warmup,
         "scheduler_final_fraction": settings.final_fraction,
         "device": "cpu",

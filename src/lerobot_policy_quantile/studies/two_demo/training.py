@@ -76,7 +76,8 @@ class Job:
     @property
     def stamp(self) -> Stamp:
         """What the result depends on."""
-        names = ("updates", "learning_rate", "prompt_learning_rate", "warmup", "final_fraction", "camera_size")
+        rates = ("learning_rate", "head_learning_rate", "prompt_learning_rate")
+        names = ("updates", *rates, "warmup", "final_fraction", "camera_size")
         inputs = {name: getattr(self.settings, name) for name in names}
         return Stamp(self.policy.parent, self.head, inputs | {"base": base_fingerprint(self.base)})
 
