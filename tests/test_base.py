@@ -36,18 +36,22 @@ def test_it_loads_as_any_saved_policy():
 
 
 @pytest.mark.parametrize("head", ["quantile", "l1", "l2", "flow"])
-def test_a_policy_from_base_keeps_vlm_and_expert_and_begins_with_a_fresh_head(head):
+def test_a_policy_from_base_keeps_vlm_expert_and_prompts_and_begins_with_a_fresh_head(head):
     torch.manual_seed(1)
     policy = policy_from_base(head)
     stored, ours = load_file(base_checkpoint() / "model.safetensors"), policy.state_dict()
-    kept = [name for name in ours if name.startswith("backbone.") and name != "backbone.prompts"]
+    kept = [name for name in ours if name.startswith("backbone.")]
     assert len(kept) > 50
     for name in kept:
         assert torch.equal(ours[name], stored[name]), name
-    assert not torch.equal(ours["backbone.prompts"], stored["backbone.prompts"])
     assert not torch.equal(ours["head.projection.weight"], stored["head.projection.weight"])
     assert policy.config.head == head
     assert not any(p.requires_grad for p in policy.backbone.vlm_parameters())
+
+
+def test_another_number_of_prompts_begins_afresh():
+    assert "prompts" not in load_base_weights(policy_from_base(n_prompts=4).backbone)
+    assert "prompts" in load_base_weights(policy_from_base().backbone)
 
 
 def test_backbone_weights_base_is_the_same_start():

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 
 BASE = "base"
-"""As `--policy.backbone_weights=base`: VLM and expert of a new tiny policy start from the shipped checkpoint."""
+"""As `--policy.backbone_weights=base`: a new tiny policy, all but its head, starts from the shipped checkpoint."""
 
 WEIGHTS = "model.safetensors"
-FRESH = ("prompts", "query_projection.")
-"""Parts of the backbone that belong to a head's training and are never taken over."""
+PROMPTS = "prompts"
+"""Taken over where there are as many of them: the base's expert was pretrained with its own."""
+FRESH = "query_projection."
+"""A part of the backbone that is never taken over."""
 
 
 def base_checkpoint() -> Path:
@@ -28,9 +30,10 @@ def base_checkpoint() -> Path:
 
 
 def load_base_weights(backbone: "Backbone", folder: Path | None = None) -> tuple[str, ...]:
-    """Fill VLM, expert, time MLP and action projection from a base checkpoint; the names that were filled.
+    """Fill VLM, expert, time MLP, action projection and prompts from a base checkpoint; the names that were filled.
 
-    Prompts keep their initial values. Every other tensor must be there in its shape, or nothing is written.
+    Another number of prompts keeps its initial values. Every other tensor must be there in its shape, or nothing is
+    written.
     """
     from safetensors.torch import load_file
 
@@ -39,6 +42,8 @@ def load_base_weights(backbone: "Backbone", folder: Path | None = None) -> tuple
         raise ValueError(f"base checkpoint must be a folder with {WEIGHTS}; got {source.parent}")
     stored = {name.removeprefix("backbone."): tensor for name, tensor in load_file(source).items()}
     wanted = {name: tensor for name, tensor in backbone.state_dict().items() if not name.startswith(FRESH)}
+    if PROMPTS in wanted and (PROMPTS not in stored or stored[PROMPTS].shape != wanted[PROMPTS].shape):
+        del wanted[PROMPTS]
     faults = [name for name, tensor in wanted.items() if name not in stored or stored[name].shape != tensor.shape]
     if faults:
         raise ValueError(
@@ -51,9 +56,9 @@ def load_base_weights(backbone: "Backbone", folder: Path | None = None) -> tuple
 
 
 def policy_from_base(head: str = "quantile", *, folder: Path | None = None, **settings: Any) -> "QuantilePolicy":
-    """A new policy with the base's VLM and expert, fresh prompts and a fresh head; `settings` replace config fields.
+    """A new policy with the base's VLM, expert and prompts and a fresh head; `settings` replace config fields.
 
-    Fresh parts come from torch's global generator. Use the checkpoint's own processors with it: the VLM reads states
+    The fresh head comes from torch's global generator. Use the checkpoint's own processors with it: the VLM reads states
     in their normalisation.
     """
     from dataclasses import replace

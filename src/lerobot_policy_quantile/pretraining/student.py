@@ -42,7 +42,7 @@ def base_config(*, freeze_vlm: bool) -> QuantileConfig:
         n_action_steps=N_ACTION_STEPS,
         optimizer_lr=5e-4,
         optimizer_prompt_lr=2e-3,
-        optimizer_head_lr=4e-3,
+        optimizer_head_lr=1e-2,
         device="cpu",
         push_to_hub=False,
     )

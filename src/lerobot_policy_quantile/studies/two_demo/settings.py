@@ -29,11 +29,11 @@ class Settings:
     scenes: tuple[str, ...] = ("embedded",)
     obstacle: tuple[bool, ...] = (False, True)
     seeds: int = 1
-    """Training seeds 0..seeds-1: initialisation of prompts and heads, and the batch sequence."""
+    """Training seeds 0..seeds-1: initialisation of heads, and the batch sequence."""
     updates: int = 6000
     learning_rate: float = 5e-4
     """Of the expert, which is pretrained: a high rate takes away what it has learned about grasping."""
-    head_learning_rate: float = 4e-3
+    head_learning_rate: float = 1e-2
     prompt_learning_rate: float = 2e-3
     warmup: int = 200
     final_fraction: float = 0.1

@@ -1,4 +1,4 @@
-"""Where training begins: the base's VLM and expert, fresh prompts and a fresh head, the same for every head (M35)."""
+"""Where training begins: the base's VLM, expert and prompts and a fresh head, the same for every head (M35)."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,7 +52,7 @@ def fresh_policy(
     """The policy from which a head's training begins. Given the seed, all heads share everything they have in common.
 
     The backbone is built before the head and the head's projection before its gaps, so one seed draws the same
-    prompts and the same projection for every head; the base then overwrites VLM and expert.
+    prompts and the same projection for every head; the base then overwrites VLM, expert and prompts.
     """
     _ = lerobot_policy_quantile.QuantileConfig  # registers the policy type
     config = _config(base, head, settings)
