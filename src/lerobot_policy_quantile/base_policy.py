@@ -58,8 +58,8 @@ def load_base_weights(backbone: "Backbone", folder: Path | None = None) -> tuple
 def policy_from_base(head: str = "quantile", *, folder: Path | None = None, **settings: Any) -> "QuantilePolicy":
     """A new policy with the base's VLM, expert and prompts and a fresh head; `settings` replace config fields.
 
-    The fresh head comes from torch's global generator. Use the checkpoint's own processors with it: the VLM reads states
-    in their normalisation.
+    The head comes from torch's global generator. Use the checkpoint's own processors with it: the VLM reads states in
+    their normalisation.
     """
     from dataclasses import replace
 
