@@ -34,6 +34,7 @@ def test_own_memory_is_what_a_process_wrote_itself():
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE) as held:  # new pages: an allocator may have old ones at hand
         held.write(b"1" * size)
         after = vital_signs()
+        assert held[-1] == ord("1")
     assert after.own_mib - before.own_mib > 45
     assert after.own_mib < after.resident_mib
 

@@ -46,6 +46,7 @@ def test_deterministic_decoders_run_once_and_the_median_twice(head, decoder, cou
         ("updats = 5", "got 'updats'; did you mean 'updates'"),
         ("updates = 0", "updates must be at least 1; got 0"),
         ("learning_rate = -1.0", "learning_rate must be positive"),
+        ("head_learning_rate = 0.0", "head_learning_rate must be positive"),
         ('scenes = ["embeded"]', "got 'embeded'; did you mean 'embedded'"),
         ('decoders = ["shared"]', "decoders must hold median"),
         ('decoders = ["shraed", "median"]', "did you mean 'shared'"),

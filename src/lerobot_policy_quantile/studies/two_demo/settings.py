@@ -32,7 +32,7 @@ class Settings:
     """Training seeds 0..seeds-1: initialisation of heads, and the batch sequence."""
     updates: int = 6000
     learning_rate: float = 5e-4
-    """Of the expert, which is pretrained: a high rate takes away what it has learned about grasping."""
+    """Of the expert, which is pretrained; higher rates failed more often in trials (docs/study.md)."""
     head_learning_rate: float = 1e-2
     prompt_learning_rate: float = 2e-3
     warmup: int = 200
