@@ -5,10 +5,18 @@ import json
 import pytest
 import torch
 from lerobot.configs import PreTrainedConfig
+from lerobot.policies.factory import make_pre_post_processors
 from safetensors.torch import load_file
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone
-from lerobot_policy_quantile.base_policy import base_checkpoint, load_base_weights, policy_from_base
+from lerobot_policy_quantile.base_policy import (
+    BASE_GROUND,
+    base_checkpoint,
+    copy_base,
+    load_base_weights,
+    policy_from_base,
+    processors_from_base,
+)
 from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 
@@ -52,6 +60,24 @@ def test_a_policy_from_base_keeps_vlm_expert_and_prompts_and_begins_with_a_fresh
 def test_another_number_of_prompts_begins_afresh():
     assert "prompts" not in load_base_weights(policy_from_base(n_prompts=4).backbone)
     assert "prompts" in load_base_weights(policy_from_base().backbone)
+
+
+def test_on_another_ground_the_same_height_above_it_reads_the_same(tmp_path):
+    config = PreTrainedConfig.from_pretrained(base_checkpoint())
+    folder = copy_base(tmp_path / "libero", ground=0.0)
+    pictures = {key: torch.zeros(3, 96, 96) for key in config.image_features}
+    words = {}
+    for name, ground, before in (
+        ("base", BASE_GROUND, processors_from_base(config)[0]),
+        ("moved", 0.0, processors_from_base(config, ground=0.0)[0]),
+        ("copied", 0.0, make_pre_post_processors(config, pretrained_path=str(folder))[0]),
+        ("mistaken", 0.0, processors_from_base(config)[0]),
+    ):
+        state = torch.tensor([-0.1, 0.1, ground + 0.15, 3.14, 0.0, 0.0, 0.03, -0.03])
+        words[name] = before({**pictures, "observation.state": state, "task": "pick"})["observation.language.tokens"]
+    assert torch.equal(words["base"], words["moved"])
+    assert torch.equal(words["base"], words["copied"])
+    assert not torch.equal(words["base"], words["mistaken"])
 
 
 def test_backbone_weights_base_is_the_same_start():

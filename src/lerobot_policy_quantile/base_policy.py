@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.backbone import Backbone
+    from lerobot_policy_quantile.configuration_quantile import QuantileConfig
     from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 
 BASE = "base"
@@ -17,6 +18,10 @@ BASE = "base"
 WEIGHTS = "model.safetensors"
 PROMPTS = "prompts"
 """Taken over where there are as many of them: the base's expert was pretrained with its own."""
+HEIGHT = 2
+"""The hand's height among the state values."""
+BASE_GROUND = 0.8
+"""The embedded scene's table top, from which the base's heights are reckoned."""
 FRESH = "query_projection."
 """A part of the backbone that is never taken over."""
 
@@ -53,6 +58,43 @@ def load_base_weights(backbone: "Backbone", folder: Path | None = None) -> tuple
     for name, tensor in wanted.items():
         tensor.copy_(stored[name])  # a state dict shares memory with the parameters and carries no graph
     return tuple(wanted)
+
+
+def processors_from_base(
+    config: "QuantileConfig", *, folder: Path | None = None, ground: float = BASE_GROUND
+) -> tuple[Any, Any]:
+    """A base's own processors, for a scene whose things stand at the height `ground` (metres).
+
+    The VLM reads states as bins of the base's ranges. Its heights begin at the embedded table; on another ground the
+    range of the hand's height is moved along, or every height would fall into the same bin.
+    """
+    from copy import deepcopy
+
+    from lerobot.policies.factory import make_pre_post_processors
+    from lerobot.processor import NormalizerProcessorStep
+    from lerobot.processor.normalize_processor import hotswap_stats
+
+    before, after = make_pre_post_processors(config, pretrained_path=str(folder or base_checkpoint()))
+    if ground == BASE_GROUND:
+        return before, after
+    (step,) = (step for step in before.steps if isinstance(step, NormalizerProcessorStep))
+    moved = deepcopy(step.stats)
+    for end in ("q01", "q99"):
+        moved["observation.state"][end][HEIGHT] += ground - BASE_GROUND
+    return hotswap_stats(before, moved), hotswap_stats(after, moved)
+
+
+def copy_base(out: Path, *, ground: float) -> Path:
+    """The base as a policy folder of its own, for scenes on another ground; 0 is LIBERO-Object's floor."""
+    from shutil import copytree
+
+    from lerobot.configs import PreTrainedConfig
+
+    copytree(base_checkpoint(), out)
+    config: Any = PreTrainedConfig.from_pretrained(out)
+    for pipeline in processors_from_base(config, ground=ground):
+        pipeline.save_pretrained(out)
+    return out
 
 
 def policy_from_base(head: str = "quantile", *, folder: Path | None = None, **settings: Any) -> "QuantilePolicy":

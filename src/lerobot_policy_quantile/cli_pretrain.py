@@ -21,9 +21,10 @@ def pretrain(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything: scenes, noise, weights, batches.")] = SEED,
     budget: Annotated[str, typer.Option(help="full (an hour on two idle cores) or small (a trial run).")] = "full",
     workers: Annotated[int, typer.Option(min=1, help="Processes, one core each.")] = min(2, os.cpu_count() or 1),
+    libero: Annotated[bool, typer.Option(help="Scenes of LIBERO-Object, too; needs LIBERO's assets.")] = True,
     prove: Annotated[bool, typer.Option(help="Afterwards run 150 closed-loop episodes and count.")] = False,
 ) -> None:
-    """Pretrain VLM and expert of the tiny variant together on scripted data in the embedded scene.
+    """Pretrain VLM and expert of the tiny variant together on scripted data in varied scenes.
 
     Stages: scenes and labels (OUT/data), training (OUT/training.jsonl), the gate (OUT/gate.json: how far
     from the expert's targets the policy's are), the checkpoint (OUT/policy with its data card). Each is
@@ -36,9 +37,10 @@ def pretrain(
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        plan = budget_named(budget)
+        plan = budget_named(budget) if libero else budget_named(budget).without_libero()
+        _require_assets(plan)
         out.mkdir(parents=True, exist_ok=True)
-        _require_same_run(out, seed, budget, workers)
+        _require_same_run(out, {"seed": seed, "budget": budget, "workers": workers, "libero": libero})
         _make_data(plan, out, seed, workers, notes)
         _train(plan, out, seed, workers, notes)
         _finish(plan, out, seed, workers)
@@ -49,9 +51,19 @@ def pretrain(
         raise typer.Exit(1) from None
 
 
-def _require_same_run(out: Path, seed: int, budget: str, workers: int) -> None:
+def _require_assets(plan: "Budget") -> None:
+    """A run that asks for LIBERO's scenes says at once when it cannot have them."""
+    from lerobot_policy_quantile.scenes.libero_assets import find_assets
+
+    if plan.data != plan.data.without_libero():
+        try:
+            find_assets()
+        except ValueError as error:
+            raise ValueError(f"{error}\nor leave LIBERO's scenes out with --no-libero") from None
+
+
+def _require_same_run(out: Path, asked: dict[str, Any]) -> None:
     """A folder belongs to one run; resuming with other settings would mix two."""
-    asked = {"seed": seed, "budget": budget, "workers": workers}
     path = out / "run.json"
     if not path.exists():
         path.write_text(json.dumps(asked) + "\n")
@@ -74,7 +86,7 @@ def _make_data(plan: "Budget", out: Path, seed: int, workers: int, notes: Consol
         have = sum((out / DATA / shard.file).exists() for shard in shards)
         task = bar.add_task("scenes and labels", total=len(shards), completed=have, note="")
         for shard, _, solved in generate(plan.data, out / DATA, seed, workers):
-            note = f"(play: {solved} of 4 in the basket)" if shard.kind == "play" else ""
+            note = f"({shard.scene} play: {solved} in the basket)" if shard.kind == "play" else ""
             bar.update(task, advance=1, note=note)
 
 

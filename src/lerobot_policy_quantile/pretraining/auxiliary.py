@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lerobot_policy_quantile.backbone.model import Reading
-from lerobot_policy_quantile.pretraining.targets import PLACES, Targets
+from lerobot_policy_quantile.pretraining.targets import ABSENT, PLACES, Targets
 
 LAST_TOKENS = 4
 """Text tokens that the positions are read from: the prompt's end, the same for every instruction."""
@@ -26,12 +26,14 @@ class Spotter(nn.Module):
     def forward(
         self, tokens: Float[Tensor, "b i v"], patch: Int[Tensor, "b t"], offset: Float[Tensor, "b t 2"]
     ) -> Float[Tensor, ""]:
-        """Cross entropy over patches and a null class, and the distance inside the right patch."""
+        """Cross entropy over patches and a null class, and the distance inside the right patch; absent things do not
+        count.
+        """
         count = tokens.shape[1]
         logits = torch.cat([self.here(tokens), self.nowhere(tokens.mean(1, keepdim=True))], dim=1)
-        classes = functional.cross_entropy(logits, patch)
-        seen = patch < count
-        chosen = patch.clamp_max(count - 1)
+        classes = functional.cross_entropy(logits, patch, ignore_index=ABSENT)
+        seen = (patch < count) & (patch != ABSENT)
+        chosen = patch.clamp(0, count - 1)
         guesses = self.offset(tokens).unflatten(-1, (-1, 2))
         at_patch = guesses.gather(1, chosen[:, None, :, None].expand(-1, 1, -1, 2))[:, 0]
         distance = (at_patch - offset).abs().mean(-1)

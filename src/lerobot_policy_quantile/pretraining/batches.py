@@ -8,11 +8,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lerobot_policy_quantile.pretraining.samples import THINGS, Samples
+from lerobot_policy_quantile.pretraining.samples import Samples
 from lerobot_policy_quantile.pretraining.targets import Targets, draw_named, targets_of
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
-from lerobot_policy_quantile.scenes.embedded import instruction_for
+from lerobot_policy_quantile.scenes.embedded import NAMES
+from lerobot_policy_quantile.scenes.embedded import instruction_for as embedded_instruction
+from lerobot_policy_quantile.scenes.libero_kinds import KINDS
+from lerobot_policy_quantile.scenes.libero_kinds import instruction_for as libero_instruction
+
+INSTRUCTIONS = (*map(embedded_instruction, NAMES), *map(libero_instruction, KINDS))
+"""One per thing, in the words of its scene."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +51,18 @@ class Batches:
             pictures = torch.from_numpy(getattr(samples, camera)[rows]).permute(0, 3, 1, 2).float() / 255
             raw[key] = pictures if jitter is None else jitter_colours(pictures, jitter)
         raw["observation.state"] = torch.from_numpy(samples.state[rows])
-        raw["task"] = [instruction_for(THINGS[thing]) for thing in named]
+        raw["task"] = [INSTRUCTIONS[thing] for thing in named]
         raw["action"] = torch.from_numpy(samples.actions[rows, named])
         raw["action_is_pad"] = torch.from_numpy(~samples.valid[rows, named])
         return Batch(self._before(raw), targets_of(samples, rows, named, self._side))
 
 
 def jitter_colours(pictures: Float[Tensor, "b 3 y x"], rng: np.random.Generator) -> Float[Tensor, "b 3 y x"]:
-    """Brightness, contrast and the balance of colours, one draw per picture."""
+    """Brightness, contrast and the balance of colours, one draw per picture. None is raised, many are left as they
+    are: white on white must not saturate.
+    """
     count = len(pictures)
-    gain = torch.from_numpy(rng.uniform(0.85, 1.15, (count, 1, 1, 1)) * rng.uniform(0.95, 1.05, (count, 3, 1, 1)))
-    contrast = torch.from_numpy(rng.uniform(0.85, 1.15, (count, 1, 1, 1))).float()
+    bright, contrast = (np.minimum(rng.uniform(0.7, 1.1, (count, 1, 1, 1)), 1.0) for _ in range(2))
+    gain = bright * np.minimum(rng.uniform(0.92, 1.03, (count, 3, 1, 1)), 1.0)
     middle = pictures.mean((1, 2, 3), keepdim=True)
-    return ((pictures - middle) * contrast + middle).mul(gain.float()).clamp(0, 1)
+    return ((pictures - middle) * torch.from_numpy(contrast).float() + middle) * torch.from_numpy(gain).float()

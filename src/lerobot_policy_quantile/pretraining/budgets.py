@@ -1,6 +1,6 @@
 """How much of everything: one name for data and training together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lerobot_policy_quantile.pretraining.generate import DataBudget
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
@@ -14,9 +14,25 @@ class Budget:
     data: DataBudget
     training: TrainingBudget
 
+    def without_libero(self) -> "Budget":
+        """The embedded scene only."""
+        return replace(self, data=self.data.without_libero())
+
 
 BUDGETS = {
-    "full": Budget(DataBudget(80, 100, 24, 4, CAMERA_SIZE), TrainingBudget(updates=3000, batch=48)),
+    "full": Budget(
+        DataBudget(
+            static_shards=80,
+            scenes_per_shard=100,
+            play_shards=36,
+            held_out_shards=4,
+            camera_size=CAMERA_SIZE,
+            libero_static_shards=20,
+            libero_play_shards=20,
+            libero_held_out_shards=2,
+        ),
+        TrainingBudget(updates=4200, batch=48),
+    ),
     "small": Budget(
         DataBudget(1, 8, 1, 1, CAMERA_SIZE, play_steps=12),
         TrainingBudget(updates=6, batch=8, warmup=2, log_every=2, save_every=3),

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from lerobot_policy_quantile.pretraining.gate import things_in
+from lerobot_policy_quantile.pretraining.gate import in_libero, things_in
 from lerobot_policy_quantile.pretraining.samples import STATIC, Samples
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, N_ACTION_STEPS, WEIGHTS
 from lerobot_policy_quantile.pretraining.train import TrainingBudget
@@ -21,21 +21,22 @@ parameters, trained together with a quantile head on scripted data. Made by `qhe
 
 ## What it has seen
 
-Simulated scenes only: the embedded pick-and-place (robosuite {robosuite}, mujoco {mujoco}). A Panda arm, an open
-basket, a can, a milk carton, a loaf of bread and a cereal box; things, basket and arm in varied places, every thing a
-distractor of the others. The instruction names one: "pick up the ... and place it in the basket". Pictures are
-{camera} x {camera} pixels (external and wrist), rendered at that size; evaluate with `--camera-size {camera}`. It plans
-ten actions and executes {steps} before it looks again.
+Simulated scenes only (robosuite {robosuite}, mujoco {mujoco}): the embedded pick-and-place{libero}. A Panda arm, an
+open basket, several things; things, basket and arm in varied places, every thing a distractor of the others. The
+instruction names one: "pick up the ... and place it in the basket". Pictures are {camera} x {camera} pixels (external
+and wrist), rendered at that size; evaluate with `--camera-size {camera}`. It plans ten actions and executes {steps}
+before it looks again. Heights are reckoned from the embedded scene's ground (0.8 m); elsewhere the range of the height
+in the processors must be moved to the scene's own ground.
 
-| data | samples |
-|---|---|
-| moments of play: a memoryless scripted expert with noise and kicks | {play} |
-| static scenes: arm, things and basket put anywhere, one action known | {static} |
+| data | embedded | LIBERO-Object |
+|---|---|---|
+| moments of play: a memoryless scripted expert with noise and kicks | {play} | {libero_play} |
+| static scenes: arm, things and basket put anywhere, one action known | {static} | {libero_static} |
 
 Labels per named thing: {things}.
 
-Never seen: an obstacle, a detour, another scene (LIBERO included), another camera size, a real picture, a rotation of
-the hand (rotation labels are zero), and the stored initial states of the scene, whose random keys are others.
+Never seen: an obstacle, a detour, another scene, another camera size, a real picture, a rotation of the hand (rotation
+labels are zero), and the stored initial states of the scenes: layouts are drawn with random keys of their own.
 
 ## How it was trained
 
@@ -57,16 +58,20 @@ Closed loop figures and known failures: docs/base.md of the project.
 
 def data_card(samples: Samples, budget: TrainingBudget, seed: int, figures: dict[str, float], parameters: int) -> str:
     """Markdown with LeRobot's header."""
+    elsewhere, played = in_libero(samples), samples.driven != STATIC
     return _CARD.format(
         parameters=parameters / 1e6,
         seed=seed,
         robosuite=version("robosuite"),
         mujoco=version("mujoco"),
+        libero=" and the ten tasks of LIBERO-Object" if elsewhere.any() else "",
         camera=CAMERA_SIZE,
         steps=N_ACTION_STEPS,
-        play=int((samples.driven != STATIC).sum()),
-        static=int((samples.driven == STATIC).sum()),
-        things=", ".join(f"{name} {count}" for name, count in things_in(samples).items()),
+        play=int((played & ~elsewhere).sum()),
+        static=int((~played & ~elsewhere).sum()),
+        libero_play=int((played & elsewhere).sum()),
+        libero_static=int((~played & elsewhere).sum()),
+        things=", ".join(f"{name.replace('_', ' ')} {count}" for name, count in things_in(samples).items()),
         updates=budget.updates,
         batch=budget.batch,
         rate=budget.rate,

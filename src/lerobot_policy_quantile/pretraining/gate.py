@@ -8,9 +8,11 @@ hundreds of these.
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from lerobot_policy_quantile.pretraining.batches import Batches
-from lerobot_policy_quantile.pretraining.samples import THINGS, Samples
+from lerobot_policy_quantile.pretraining.samples import EMBEDDED, THINGS, Samples
+from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.expert import GAIN
 from lerobot_policy_quantile.scenes.reflex import SPEED
 
@@ -21,8 +23,27 @@ ROWS = 64
 
 
 def target_error(student: "Student", batches: Batches, samples: Samples, after: Any) -> dict[str, float]:
-    """Median and 90 % quantile of the sideways and vertical error (mm), and the share of right gripper commands."""
+    """Median and 90 % quantile of the sideways and vertical error (mm), and the share of right gripper commands.
+
+    Figures of LIBERO's scenes, where there are any, stand by themselves.
+    """
     rows, named = np.nonzero(samples.valid[:, :, 0])
+    embedded = named < EMBEDDED
+    answer = _errors(student, batches, samples, after, rows[embedded], named[embedded])
+    if not embedded.all():
+        libero = _errors(student, batches, samples, after, rows[~embedded], named[~embedded])
+        answer |= {f"libero_{name}": value for name, value in libero.items()}
+    return answer
+
+
+def _errors(
+    student: "Student",
+    batches: Batches,
+    samples: Samples,
+    after: Any,
+    rows: Int[Array, " n"],
+    named: Int[Array, " n"],
+) -> dict[str, float]:
     predicted = []
     for begin in range(0, len(rows), ROWS):
         part = slice(begin, begin + ROWS)
@@ -43,6 +64,11 @@ def target_error(student: "Student", batches: Batches, samples: Samples, after: 
     answer["closings_found"] = float((guess[closing, 6] > 0).mean()) if closing.any() else float("nan")
     answer["labels"] = len(rows)
     return answer
+
+
+def in_libero(samples: Samples) -> Bool[Array, " n"]:
+    """Which samples show a LIBERO scene: the embedded things are not in it."""
+    return np.asarray(np.isnan(samples.things[:, 0]).any(-1))
 
 
 def things_in(samples: Samples) -> dict[str, int]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lerobot_policy_quantile.evaluation.worker import end_with_parent
-from lerobot_policy_quantile.pretraining.samples import THINGS, Samples
+from lerobot_policy_quantile.pretraining.samples import Samples
+from lerobot_policy_quantile.scenes.libero_kinds import KINDS
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.staging import Stage
@@ -20,26 +20,38 @@ STREAM = 5_150_000
 """First number of every random key of this room: the stored initial states of the scenes use others."""
 
 SPLITS = {"train": 1, "held_out": 2}
+EMBEDDED, LIBERO = "embedded", "libero"
+LIBERO_TASKS = 10
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of samples: so many static scenes, or one episode of play per thing."""
+    """One file of samples: so many static scenes, or some episodes of play: in the embedded scene one per thing, in a
+    LIBERO task its own thing and another one.
+    """
 
     split: str
     kind: str  # static | play
     number: int
     scenes: int = 0  # static only
     steps: int = 0  # play only: where an episode is cut off
+    scene: str = EMBEDDED
 
     @property
     def file(self) -> str:
         """Its name inside the data folder."""
-        return f"{self.split}-{self.kind}-{self.number:04d}.npz"
+        scene = "" if self.scene == EMBEDDED else f"{self.scene}-"
+        return f"{self.split}-{scene}{self.kind}-{self.number:04d}.npz"
+
+    @property
+    def task(self) -> int | None:
+        """LIBERO tasks take turns."""
+        return None if self.scene == EMBEDDED else self.number % LIBERO_TASKS
 
     def generator(self, seed: int) -> np.random.Generator:
         """Everything random in it."""
-        return np.random.default_rng([STREAM, seed, SPLITS[self.split], self.kind == "play", self.number])
+        scene = [] if self.scene == EMBEDDED else [1]
+        return np.random.default_rng([STREAM, seed, SPLITS[self.split], self.kind == "play", self.number, *scene])
 
 
 @dataclass(frozen=True)
@@ -52,23 +64,50 @@ class DataBudget:
     held_out_shards: int
     camera_size: int
     play_steps: int = 360
+    libero_static_shards: int = 0
+    libero_play_shards: int = 0
+    libero_held_out_shards: int = 0
+
+    def without_libero(self) -> "DataBudget":
+        """The embedded scene only, for a machine without LIBERO's assets."""
+        return replace(self, libero_static_shards=0, libero_play_shards=0, libero_held_out_shards=0)
 
     def shards(self) -> list[Shard]:
-        """All of them, held-out first, then both kinds evenly mixed."""
+        """All of them, held-out first, then all sorts evenly mixed."""
+        counts = {
+            (EMBEDDED, "static"): self.static_shards,
+            (EMBEDDED, "play"): self.play_shards,
+            (LIBERO, "static"): self.libero_static_shards,
+            (LIBERO, "play"): self.libero_play_shards,
+        }
+        held_out = {EMBEDDED: self.held_out_shards, LIBERO: self.libero_held_out_shards}
         size = self.scenes_per_shard
-        held_out = [Shard("held_out", "static", number, size) for number in range(self.held_out_shards)]
-        places = [((number + 0.5) / self.static_shards, "static", number) for number in range(self.static_shards)]
-        places += [((number + 0.5) / self.play_shards, "play", number) for number in range(self.play_shards)]
+        first = [
+            Shard("held_out", "static", n, size, scene=scene) for scene in held_out for n in range(held_out[scene])
+        ]
+        places = [((n + 0.5) / count, n, *sort) for sort, count in counts.items() for n in range(count)]
         amount = {"static": {"scenes": size}, "play": {"steps": self.play_steps}}
-        return held_out + [Shard("train", kind, number, **amount[kind]) for _, kind, number in sorted(places)]
+        return first + [Shard("train", kind, n, scene=scene, **amount[kind]) for _, n, scene, kind in sorted(places)]
 
 
-@cache
-def _stage(camera_size: int) -> "Stage":
-    """One simulator per process, built when first needed."""
-    from lerobot_policy_quantile.scenes.staging import Stage
+_stages: dict[int | None, "Stage"] = {}
 
-    return Stage(camera_size)
+
+def _stage(camera_size: int, task: int | None) -> "Stage":
+    """A process keeps one embedded stage and that of one LIBERO task, built when first needed."""
+    if task in _stages:
+        return _stages[task]
+    if task is None:
+        from lerobot_policy_quantile.scenes.staging import EmbeddedStage
+
+        _stages[None] = EmbeddedStage(camera_size)
+    else:
+        from lerobot_policy_quantile.scenes.libero_staging import LiberoStage
+
+        for other in [number for number in _stages if number is not None]:
+            _stages.pop(other).close()
+        _stages[task] = LiberoStage(task, camera_size)
+    return _stages[task]
 
 
 def make_shard(shard: Shard, folder: Path, seed: int, camera_size: int) -> tuple[int, int]:
@@ -76,14 +115,21 @@ def make_shard(shard: Shard, folder: Path, seed: int, camera_size: int) -> tuple
     from lerobot_policy_quantile.pretraining.scenes_play import play_samples
     from lerobot_policy_quantile.pretraining.scenes_static import static_samples
 
-    stage, rng = _stage(camera_size), shard.generator(seed)
+    stage, rng = _stage(camera_size, shard.task), shard.generator(seed)
     if shard.kind == "static":
         samples, solved = static_samples(stage, rng, shard.scenes), 0
     else:
-        episodes = [play_samples(stage, rng, thing, shard.steps) for thing in THINGS]
+        episodes = [play_samples(stage, rng, kind, shard.steps) for kind in _played(stage, shard.task, rng)]
         samples, solved = Samples.join([part for part, _ in episodes]), sum(good for _, good in episodes)
     samples.save(folder / shard.file)
     return len(samples), solved
+
+
+def _played(stage: "Stage", task: int | None, rng: np.random.Generator) -> list[str]:
+    if task is None:
+        return list(stage.kinds)
+    own = KINDS[task]
+    return [own, str(rng.choice([kind for kind in stage.kinds if kind != own]))]
 
 
 def generate(budget: DataBudget, folder: Path, seed: int, workers: int) -> Iterator[tuple[Shard, int, int]]:

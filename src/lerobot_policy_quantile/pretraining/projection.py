@@ -1,4 +1,4 @@
-"""Where a point of the world is in a picture of the embedded scene.
+"""Where a point of the world is in a picture.
 
 Pictures are turned by 180 degrees against what the renderer gives (rows from the bottom), so columns run against the
 camera's x axis.
@@ -8,10 +8,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lerobot_policy_quantile.scenes.contract import Array
-
-EXTERNAL_PLACE = np.array([0.62, 0.0, 1.52])
-EXTERNAL_TURN = np.array([[0.0, -0.62795, 0.77825], [1.0, 0.0, 0.0], [0.0, 0.77825, 0.62795]])
-"""Columns: the camera's axes in the world."""
 
 FIELD_OF_VIEW = {"external": 45.0, "wrist": 75.0}
 """Vertical, degrees."""

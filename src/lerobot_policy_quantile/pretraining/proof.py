@@ -21,7 +21,6 @@ from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
 from lerobot_policy_quantile.evaluation.statistics import wilson
 from lerobot_policy_quantile.evaluation.worker import end_with_parent
-from lerobot_policy_quantile.pretraining.samples import THINGS
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.embedded import NAMES, TARGETS, EmbeddedScene
 
@@ -41,8 +40,8 @@ class WatchedScene(EmbeddedScene):
     def reset(self, task: int, index: int, seed: int) -> None:
         """Begin an episode; heights count from here."""
         super().reset(task, index, seed)
-        self._rest = {name: float(self.world.position(name)[2]) for name in THINGS}
-        self.highest = dict.fromkeys(THINGS, 0.0)
+        self._rest = {name: float(self.world.position(name)[2]) for name in NAMES}
+        self.highest = dict.fromkeys(NAMES, 0.0)
 
     def step(self, action: Array, *, observe: bool = False) -> None:
         """One control step."""
@@ -140,7 +139,7 @@ def summary(episodes: list[Episode]) -> list[dict[str, Any]]:
     """One row for the mixed states together, one per named thing in them, one for task 0."""
     mixed = [episode for episode in episodes if episode.task]
     groups = {"mixed, all": mixed}
-    groups |= {f"mixed, {NAMES[name]}": [e for e in mixed if e.named == name] for name in THINGS}
+    groups |= {f"mixed, {NAMES[name]}": [e for e in mixed if e.named == name] for name in NAMES}
     groups["task 0"] = [episode for episode in episodes if episode.task == 0]
     rows = []
     for name, members in groups.items():

@@ -1,6 +1,6 @@
 """Samples of pretraining: one picture of a scene, what an expert would do there for each named thing, what it knows.
 
-Axes: n sample, o thing (in the order of `NAMES`), h chunk step, d action dim.
+Axes: n sample, o thing (in the order of `THINGS`), h chunk step, d action dim.
 """
 
 from dataclasses import dataclass, fields
@@ -11,11 +11,17 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, Array
 from lerobot_policy_quantile.scenes.embedded import NAMES
+from lerobot_policy_quantile.scenes.libero_kinds import KINDS
 from lerobot_policy_quantile.scenes.reflex import Moment, reflex
 from lerobot_policy_quantile.scenes.staging import View
 
 CHUNK = 10
-THINGS = tuple(NAMES)
+EMBEDDED = len(NAMES)
+"""So many of the things are the embedded scene's, the others LIBERO's."""
+
+THINGS = (*NAMES.values(), *KINDS)
+"""Everything that may be named, by kind."""
+
 STATIC = -1
 """`driven` of a sample in which nobody drives."""
 
@@ -27,8 +33,10 @@ class Samples:
     external: UInt8[Array, "n y x 3"]
     wrist: UInt8[Array, "n y x 3"]
     state: Float[Array, "n 8"]
-    things: Float[Array, "n o 3"]
+    things: Float[Array, "n o 3"]  # not a number where a thing is not in the scene
     goal: Float[Array, "n 3"]
+    external_place: Float[Array, "n 3"]
+    external_turn: Float[Array, "n 3 3"]
     wrist_place: Float[Array, "n 3"]
     wrist_turn: Float[Array, "n 3 3"]
     actions: Float[Array, "n o h d"]  # for each thing that could be named
@@ -56,25 +64,23 @@ class Samples:
         return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
 
-def moment(view: View, thing: int) -> Moment:
+def moment(view: View, kind: str) -> Moment:
     """What the expert looks at when this thing is named."""
     finger = float(view.state[6] - view.state[7]) / 2
-    return Moment(view.state[:3], finger, view.things[thing], NAMES[THINGS[thing]], view.goal)
+    return Moment(view.state[:3], finger, view.things[view.kinds.index(kind)], kind, view.goal)
 
 
-def first_actions(view: View) -> tuple[Float[Array, "o d"], Bool[Array, " o"]]:
-    """The expert's action for each thing, and for which of them there is one: while it holds one, only for that."""
-    moments = [moment(view, thing) for thing in range(len(THINGS))]
-    actions = np.stack([reflex(now) for now in moments])
+def first_actions(view: View) -> tuple[Float[Array, "o h d"], Bool[Array, "o h"]]:
+    """A chunk per thing of which only the first action is known, for each thing that could be named: while the expert
+    holds one, only that.
+    """
+    actions, valid = np.zeros((len(THINGS), CHUNK, ACTION_DIM)), np.zeros((len(THINGS), CHUNK), dtype=bool)
+    moments = [moment(view, kind) for kind in view.kinds]
     held = np.array([now.between_fingers and now.finger < 0.036 for now in moments])
     settled = np.array([now.delivered for now in moments])
-    return actions, (held | ~held.any()) & ~(settled & ~held)
-
-
-def static_labels(view: View) -> tuple[Float[Array, "o h d"], Bool[Array, "o h"]]:
-    """A chunk per thing of which only the first action is known."""
-    actions, valid = np.zeros((len(THINGS), CHUNK, ACTION_DIM)), np.zeros((len(THINGS), CHUNK), dtype=bool)
-    actions[:, 0], valid[:, 0] = first_actions(view)
+    rows = [THINGS.index(kind) for kind in view.kinds]
+    actions[rows, 0] = [reflex(now) for now in moments]
+    valid[rows, 0] = (held | ~held.any()) & ~(settled & ~held)
     return actions, valid
 
 
@@ -93,9 +99,12 @@ class SampleList:
             raise ValueError("view must have frames; look with pictures=True")
         row = {"external": view.frames["external"], "wrist": view.frames["wrist"], "valid": valid}
         row |= {"driven": np.array(driven, dtype=np.int8)}
-        for name in ("state", "things", "goal", "wrist_place", "wrist_turn"):
-            row[name] = getattr(view, name).astype(np.float32)
-        row["actions"] = actions.astype(np.float32)
+        everything = np.full((len(THINGS), 3), np.nan)
+        everything[[THINGS.index(kind) for kind in view.kinds]] = view.things
+        numbers = {"state": view.state, "things": everything, "goal": view.goal, "actions": actions}
+        for name, camera in view.cameras.items():
+            numbers |= {f"{name}_place": camera.place, f"{name}_turn": camera.turn}
+        row |= {name: value.astype(np.float32) for name, value in numbers.items()}
         for name, value in row.items():
             self._rows[name].append(value)
 

@@ -7,7 +7,6 @@ from jaxtyping import Bool, Float
 
 from lerobot_policy_quantile.pretraining.samples import CHUNK, THINGS, SampleList, Samples, first_actions, moment
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, Array
-from lerobot_policy_quantile.scenes.embedded import mixed_start
 from lerobot_policy_quantile.scenes.physics import OPEN_GRIPPER
 from lerobot_policy_quantile.scenes.reflex import reflex
 from lerobot_policy_quantile.scenes.staging import Stage, View
@@ -29,18 +28,16 @@ class _Record:
     seen: list[tuple[int, View]] = field(default_factory=list)
 
 
-def play_samples(stage: Stage, rng: np.random.Generator, target: str, steps: int) -> tuple[Samples, bool]:
-    """One episode of at most `steps` towards a target: its kept moments, and whether the target reached the basket."""
-    _begin(stage, rng, target)
-    record = _drive(stage, rng, THINGS.index(target), steps)
-    samples, driven = SampleList(), THINGS.index(target)
+def play_samples(stage: Stage, rng: np.random.Generator, kind: str, steps: int) -> tuple[Samples, bool]:
+    """One episode of at most `steps` towards a thing: its kept moments, and whether the thing reached the basket."""
+    _begin(stage, rng, kind)
+    record, driven = _drive(stage, rng, kind, steps), THINGS.index(kind)
+    samples = SampleList()
     for step, view in record.seen:
-        actions = np.zeros((len(THINGS), CHUNK, ACTION_DIM))
-        valid = np.zeros((len(THINGS), CHUNK), dtype=bool)
-        actions[:, 0], valid[:, 0] = first_actions(view)
+        actions, valid = first_actions(view)
         actions[driven], valid[driven] = chunk_of(record.answers, record.kicked, step)
         samples.add(view, actions, valid, driven)
-    return samples.finish(), stage.scene.success()
+    return samples.finish(), moment(stage.view(), kind).delivered
 
 
 def chunk_of(
@@ -55,9 +52,9 @@ def chunk_of(
     return actions, valid
 
 
-def _begin(stage: Stage, rng: np.random.Generator, target: str) -> None:
+def _begin(stage: Stage, rng: np.random.Generator, kind: str) -> None:
     while True:
-        stage.arrange(mixed_start(rng, target), target)
+        stage.shuffle(rng, kind)
         if rng.random() < 0.4 or stage.reach(rng.uniform(*START_BOX), rng.normal(0, 0.02, 3)):
             break
     stage.forward()
@@ -65,13 +62,13 @@ def _begin(stage: Stage, rng: np.random.Generator, target: str) -> None:
         stage.scene.step(OPEN_GRIPPER, observe=step == 3)
 
 
-def _drive(stage: Stage, rng: np.random.Generator, driven: int, steps: int) -> _Record:
+def _drive(stage: Stage, rng: np.random.Generator, kind: str, steps: int) -> _Record:
     record, left, after = _Record(), 0, 0
     kick: Array = np.zeros(3)
     phase = int(rng.integers(EVERY))
     for step in range(steps):
         view = stage.view()
-        now = moment(view, driven)
+        now = moment(view, kind)
         record.answers.append(reflex(now))
         if step % EVERY == phase and view.frames is not None:
             record.seen.append((step, view))

@@ -22,7 +22,7 @@ from robosuite.models.tasks import ManipulationTask
 
 from lerobot_policy_quantile.scenes.contract import Array, Layout, require_index
 from lerobot_policy_quantile.scenes.obstacle import BODY, obstacle_body, stand_between
-from lerobot_policy_quantile.scenes.physics import WRIST_CAMERA, Light, RobosuiteScene, seeded
+from lerobot_policy_quantile.scenes.physics import Light, RobosuiteScene, seeded
 
 TABLE_TOP = 0.8
 STATE_COUNT = 50
@@ -164,13 +164,6 @@ class EmbeddedWorld(Light, SingleArmEnv):  # type: ignore[misc]
     def position(self, name: str) -> Float[Array, "3"]:
         """Where an object's centre is."""
         return np.array(self.sim.data.body_xpos[self.sim.model.body_name2id(self.things[name].root_body)])
-
-    def _look(self) -> None:
-        """Positions belong to the same instant as state and frames: what is carried moves within a control step."""
-        super()._look()
-        self.snapshot_things = {name: self.position(name) for name in self.things}
-        data, camera = self.sim.data, self.sim.model.camera_name2id(WRIST_CAMERA)
-        self.snapshot_wrist = np.array(data.cam_xpos[camera]), np.array(data.cam_xmat[camera]).reshape(3, 3)
 
     def _load_model(self) -> None:
         super()._load_model()

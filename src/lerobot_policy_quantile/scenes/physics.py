@@ -52,6 +52,7 @@ class Light:
     announced = False  # whether the snapshot of this step includes the cameras
     touches = 0
     obstacle_geoms: Array | None = None  # whether a geom is the obstacle's, per geom
+    noting: Callable[[], None] | None = None  # called at the snapshot's instant, for whoever must know more
 
     def _setup_observables(self) -> "OrderedDict[str, Observable]":
         """One observable in place of robosuite's dozens; it reads the simulator at the clock's moment."""
@@ -72,6 +73,8 @@ class Light:
         gripper = data.qpos[robot._ref_gripper_joint_pos_indexes]
         self.snapshot_state = np.concatenate([position, quat2axisangle(quaternion), gripper])
         self.snapshot_frames = self._render() if self.announced else None
+        if self.noting is not None:
+            self.noting()
 
     def _render(self) -> Frames:
         # Several scenes may live in one process; robosuite draws into whichever context came last.

@@ -18,10 +18,58 @@ APPROACH_HEIGHT = 0.18  # above the ground, as `expert.Route` has it
 OPEN_FINGER = 0.0385
 """Position of one finger joint when the gripper is open (metres)."""
 
-HELD_FINGER = {"can": 0.025, "milk carton": 0.020, "loaf of bread": 0.0205, "cereal box": 0.0205}
-"""The same when the fingers hold an object."""
+GRIPPED_FINGER = {
+    "can": 0.0245,
+    "milk carton": 0.0198,
+    "loaf of bread": 0.0188,
+    "cereal box": 0.0155,
+    "alphabet_soup": 0.0315,
+    "cream_cheese": 0.0211,
+    "salad_dressing": 0.0186,
+    "bbq_sauce": 0.0182,
+    "ketchup": 0.0168,
+    "tomato_sauce": 0.0311,
+    "butter": 0.0194,
+    "milk": 0.0265,
+    "chocolate_pudding": 0.0231,
+    "orange_juice": 0.0265,
+}
+"""The same when the fingers hold an object, as measured in the simulator."""
 
-_RESTING = {"can": 0.040, "milk carton": 0.061, "loaf of bread": 0.023, "cereal box": 0.075}
+HELD_FINGER = {
+    "can": 0.025,
+    "milk carton": 0.020,
+    "loaf of bread": 0.0205,
+    "cereal box": 0.0205,
+    "alphabet_soup": 0.0325,
+    "cream_cheese": 0.0221,
+    "salad_dressing": 0.0196,
+    "bbq_sauce": 0.0192,
+    "ketchup": 0.0178,
+    "tomato_sauce": 0.0321,
+    "butter": 0.0204,
+    "milk": 0.0275,
+    "chocolate_pudding": 0.0241,
+    "orange_juice": 0.0275,
+}
+"""The widest they are then, to a millimetre or so."""
+
+_RESTING = {
+    "can": 0.040,
+    "milk carton": 0.061,
+    "loaf of bread": 0.023,
+    "cereal box": 0.075,
+    "alphabet_soup": 0.038,
+    "cream_cheese": 0.009,
+    "salad_dressing": 0.073,
+    "bbq_sauce": 0.055,
+    "ketchup": 0.072,
+    "tomato_sauce": 0.038,
+    "butter": 0.009,
+    "milk": 0.070,
+    "chocolate_pudding": 0.013,
+    "orange_juice": 0.070,
+}
 """Height of an object's centre above the ground it stands on."""
 
 RIM = 0.10  # the basket's height above the ground

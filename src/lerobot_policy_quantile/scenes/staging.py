@@ -1,28 +1,32 @@
-"""Any arrangement of the embedded scene without rebuilding it: things, basket and arm are put where they shall be.
+"""Any arrangement of a scene without rebuilding it: things, basket and arm are put where they shall be.
 
-For pretraining only: an episode of the contract begins with `Scene.reset`. The basket is a static body and is moved in
-the model; the arm is bent by inverse kinematics until the hand is where it shall be, fingers pointing down.
+For pretraining only: an episode of the contract begins with `Scene.reset`. The arm is bent by inverse kinematics until
+the hand is where it shall be, fingers pointing down. Heights are reckoned as in the embedded scene, whose ground is the
+table's top: a scene on another ground is lifted, so one policy reads both.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import mujoco
 import numpy as np
 from jaxtyping import Float
 
 from lerobot_policy_quantile.scenes.contract import Array, Frames
-from lerobot_policy_quantile.scenes.embedded import (
-    NAMES,
-    TABLE_TOP,
-    EmbeddedScene,
-    Start,
-    instruction_for,
-)
-from lerobot_policy_quantile.scenes.physics import WRIST_CAMERA
+from lerobot_policy_quantile.scenes.embedded import NAMES, TABLE_TOP, EmbeddedScene, Start, instruction_for, mixed_start
+from lerobot_policy_quantile.scenes.physics import EXTERNAL_CAMERA, WRIST_CAMERA, RobosuiteScene
 
 _DAMPING = 1e-4
 _ROUNDS = 40
+
+
+@dataclass(frozen=True)
+class Camera:
+    """Where it is, and its axes in the world as columns."""
+
+    place: Float[Array, "3"]
+    turn: Float[Array, "3 3"]
 
 
 @dataclass(frozen=True)
@@ -31,55 +35,73 @@ class View:
 
     frames: Frames | None
     state: Float[Array, "8"]
-    things: Float[Array, "4 3"]  # in the order of `NAMES`
+    kinds: tuple[str, ...]
+    things: Float[Array, "kind 3"]  # in the order of `kinds`
     goal: Float[Array, "3"]
-    wrist_place: Float[Array, "3"]
-    wrist_turn: Float[Array, "3 3"]  # columns: the camera's axes in the world
+    cameras: dict[str, Camera]
 
 
-class Stage:
-    """The embedded scene, rearranged at will."""
+class Stage(ABC):
+    """A scene, rearranged at will."""
 
-    def __init__(self, camera_size: int) -> None:
-        self.scene = EmbeddedScene("embedded", obstacle=False, camera_size=camera_size)
-        self.scene.reset(0, 0, 0)
-        self.world: Any = self.scene.world
+    kinds: tuple[str, ...]
+    """What can be named on this stage."""
+
+    lift: ClassVar[float] = 0.0
+    """Metres by which heights are raised, so that the ground is the embedded scene's."""
+
+    def __init__(self, scene: RobosuiteScene, basket: str) -> None:
+        self.scene, self.world = scene, scene.world
         sim, robot = self.world.sim, self.world.robots[0]
         self._model, self._data, self._robot = sim.model._model, sim.data._data, robot
-        self._basket = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_BODY, "basket")
-        self._wrist = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_CAMERA, WRIST_CAMERA)
+        self._basket = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_BODY, basket)
+        self._cameras = {
+            name: mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_CAMERA, camera)
+            for name, camera in (("external", EXTERNAL_CAMERA), ("wrist", WRIST_CAMERA))
+        }
         self._joints = np.array(robot._ref_joint_pos_indexes)
         self._velocities = np.array(robot._ref_joint_vel_indexes)
         self._fingers = np.array(robot._ref_gripper_joint_pos_indexes)
         self._rest, self._open = np.array(self._data.qpos), np.array(robot.gripper.current_action)
-        site = self._data.site_xmat[robot.eef_site_id]
-        self._down = np.array(site).reshape(3, 3)  # of the plain layout, which points straight down
+        self._down = np.array(self._data.site_xmat[robot.eef_site_id]).reshape(3, 3)
+        self._up = np.array([0.0, 0.0, self.lift])
+        self._noted: tuple[Float[Array, "kind 3"], dict[str, Camera]]
+        self.world.noting = self._note
+
+    @abstractmethod
+    def shuffle(self, rng: np.random.Generator, kind: str) -> None:
+        """A random arrangement at rest in which this kind can be taken."""
+
+    @abstractmethod
+    def body_of(self, kind: str) -> int:
+        """The number of a thing's body."""
+
+    @abstractmethod
+    def put(self, kind: str, place: Float[Array, "3"], yaw: float) -> None:
+        """A thing's centre at a place, upright."""
 
     def close(self) -> None:
         """Free the simulator."""
         self.scene.close()
 
-    def arrange(self, start: Start, target: str) -> None:
-        """Things and basket in their places, the arm in the start's joints, everything at rest."""
-        self.world.start, self.world.target = start, target
-        self.scene.instruction = instruction_for(target)
-        self._model.body_pos[self._basket, :2] = start.basket
-        self._forget()
-        self._data.qpos[self._joints] = start.joints
-        for name, (x, y, yaw) in start.objects.items():
-            self.put(name, np.array([x, y, TABLE_TOP - self.world.things[name].bottom_offset[2]]), yaw)
-        self.forward()
+    def position(self, kind: str) -> Float[Array, "3"]:
+        """Where a thing's centre is."""
+        return np.asarray(self._data.xpos[self.body_of(kind)] + self._up)
 
-    def _forget(self) -> None:
-        """The plain layout's positions, and nothing left of what happened before."""
+    @property
+    def goal(self) -> Float[Array, "3"]:
+        """The basket's centre on the ground."""
+        return np.array([*self._data.xpos[self._basket, :2], TABLE_TOP])
+
+    def forget(self) -> None:
+        """The first layout's positions, and nothing left of what happened since."""
         mujoco.mj_resetData(self._model, self._data)
         self._data.qpos[:] = self._rest
         self._robot.gripper.current_action = self._open.copy()
 
-    def put(self, name: str, place: Float[Array, "3"], yaw: float) -> None:
-        """A thing's centre at a place, upright."""
-        quaternion = [np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]
-        self.world.sim.data.set_joint_qpos(self.world.things[name].joints[0], [*place, *quaternion])
+    def set_joints(self, joints: Float[Array, "7"]) -> None:
+        """The arm's joints."""
+        self._data.qpos[self._joints] = joints
 
     def set_fingers(self, finger: float) -> None:
         """Both fingers at the same distance from the middle."""
@@ -87,7 +109,7 @@ class Stage:
 
     def reach(self, place: Float[Array, "3"], turn: Float[Array, "3"]) -> bool:
         """Bend the arm until the hand is at `place`, turned from straight down by a small axis-angle; did it?"""
-        wanted = _rotation(turn) @ self._down
+        wanted, place = _rotation(turn) @ self._down, place - self._up
         positions, rotations = np.zeros((3, self._model.nv)), np.zeros((3, self._model.nv))
         site = self._robot.eef_site_id
         for _ in range(_ROUNDS):
@@ -128,17 +150,57 @@ class Stage:
         self.world._look()
         return self.view()
 
+    def _note(self) -> None:
+        """Positions belong to the same instant as state and frames: what is carried moves within a control step."""
+        data = self._data
+        cameras = {
+            name: Camera(data.cam_xpos[number] + self._up, np.array(data.cam_xmat[number]).reshape(3, 3))
+            for name, number in self._cameras.items()
+        }
+        self._noted = np.stack([self.position(kind) for kind in self.kinds]), cameras
+
     def view(self) -> View:
         """The last snapshot: of `look`, or of the last step."""
-        world = self.world
-        return View(
-            frames=world.snapshot_frames,
-            state=np.array(world.snapshot_state),
-            things=np.stack([world.snapshot_things[name] for name in NAMES]),
-            goal=np.array([*world.start.basket, TABLE_TOP]),
-            wrist_place=np.array(world.snapshot_wrist[0]),
-            wrist_turn=np.array(world.snapshot_wrist[1]),
-        )
+        things, cameras = self._noted
+        state = np.array(self.world.snapshot_state)
+        state[2] += self.lift
+        return View(self.world.snapshot_frames, state, self.kinds, things, self.goal, cameras)
+
+
+class EmbeddedStage(Stage):
+    """The embedded scene; its basket is a static body and is moved in the model."""
+
+    kinds = tuple(NAMES.values())
+
+    def __init__(self, camera_size: int) -> None:
+        scene = EmbeddedScene("embedded", obstacle=False, camera_size=camera_size)
+        scene.reset(0, 0, 0)
+        super().__init__(scene, "basket")
+        self._keys = {kind: key for key, kind in NAMES.items()}
+
+    def shuffle(self, rng: np.random.Generator, kind: str) -> None:
+        """A mixed layout, drawn as those of tasks 1 to 4 are."""
+        self.arrange(mixed_start(rng, self._keys[kind]), kind)
+
+    def arrange(self, start: Start, kind: str) -> None:
+        """Things and basket in their places, the arm in the start's joints, everything at rest."""
+        self.world.start, self.world.target = start, self._keys[kind]
+        self.scene.instruction = instruction_for(self._keys[kind])
+        self._model.body_pos[self._basket, :2] = start.basket
+        self.forget()
+        self.set_joints(start.joints)
+        for key, (x, y, yaw) in start.objects.items():
+            self.put(NAMES[key], np.array([x, y, TABLE_TOP - self.world.things[key].bottom_offset[2]]), yaw)
+        self.forward()
+
+    def body_of(self, kind: str) -> int:
+        """The number of a thing's body."""
+        return int(self.world.sim.model.body_name2id(self.world.things[self._keys[kind]].root_body))
+
+    def put(self, kind: str, place: Float[Array, "3"], yaw: float) -> None:
+        """A thing's centre at a place, upright."""
+        joint = self.world.things[self._keys[kind]].joints[0]
+        self.world.sim.data.set_joint_qpos(joint, [*place, np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)])
 
 
 def _rotation(turn: Float[Array, "3"]) -> Float[Array, "3 3"]:

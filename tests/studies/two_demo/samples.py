@@ -41,6 +41,7 @@ def make_arm(folder: Path, seed: int = 0) -> Path:
         "obstacle": False,
         "instruction": "pick up the can and place it in the basket",
         "limit": SETTINGS.limit,
+        "ground": 0.8,
         "versions": {"simulator": "none"},
         "levels": quantile_levels().tolist(),
         "places": {

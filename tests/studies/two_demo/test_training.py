@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from lerobot_policy_quantile.studies.two_demo import checks, first_draws, records, training
 from lerobot_policy_quantile.studies.two_demo.cache import FILE, load_cache, processed, sample_places
-from lerobot_policy_quantile.studies.two_demo.demos import load_demonstrations
+from lerobot_policy_quantile.studies.two_demo.demos import load_lesson
 from lerobot_policy_quantile.studies.two_demo.start import RANDOM, fresh_policy, frozen_hash, shared_hash
 from tests.studies.two_demo.samples import SETTINGS, STEPS, make_arm
 
@@ -23,8 +23,13 @@ def arm(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def demonstrations(arm):
-    return load_demonstrations(arm)[1]
+def lesson(arm):
+    return load_lesson(arm)
+
+
+@pytest.fixture(scope="module")
+def demonstrations(lesson):
+    return lesson.demonstrations
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +41,9 @@ def trained(arm):
     return found
 
 
-def make_cache(arm, demonstrations, head="quantile"):
-    fresh = fresh_policy(RANDOM, head, 0, SETTINGS, demonstrations)
-    return fresh, load_cache(arm / FILE, training.made_from(fresh, RANDOM, demonstrations))
+def make_cache(arm, lesson, head="quantile"):
+    fresh = fresh_policy(RANDOM, head, 0, SETTINGS, lesson)
+    return fresh, load_cache(arm / FILE, training.made_from(fresh, RANDOM, lesson))
 
 
 def test_batches_hold_two_starts_and_six_steps_of_each_demonstration(demonstrations):
@@ -53,18 +58,18 @@ def test_batches_hold_two_starts_and_six_steps_of_each_demonstration(demonstrati
     assert not torch.equal(batches, training.batch_sequence(demonstrations, 4, 500))
 
 
-def test_steps_beyond_the_end_are_padding(demonstrations):
-    fresh = fresh_policy(RANDOM, "l1", 0, SETTINGS, demonstrations)
+def test_steps_beyond_the_end_are_padding(lesson, demonstrations):
+    fresh = fresh_policy(RANDOM, "l1", 0, SETTINGS, lesson)
     batch = processed(fresh, "pick", demonstrations, torch.tensor([0, STEPS - 3]))
     assert batch["action_is_pad"].sum(1).tolist() == [0, 7]
 
 
-def test_all_heads_begin_with_the_same_weights(demonstrations):
-    hashes = {h: shared_hash(fresh_policy(RANDOM, h, 5, SETTINGS, demonstrations).policy) for h in records.HEADS}
+def test_all_heads_begin_with_the_same_weights(lesson):
+    hashes = {h: shared_hash(fresh_policy(RANDOM, h, 5, SETTINGS, lesson).policy) for h in records.HEADS}
     assert len(set(hashes.values())) == 1
-    other = fresh_policy(RANDOM, "l1", 6, SETTINGS, demonstrations).policy
+    other = fresh_policy(RANDOM, "l1", 6, SETTINGS, lesson).policy
     assert shared_hash(other) not in hashes.values()
-    assert frozen_hash(other) == frozen_hash(fresh_policy(RANDOM, "l1", 5, SETTINGS, demonstrations).policy)
+    assert frozen_hash(other) == frozen_hash(fresh_policy(RANDOM, "l1", 5, SETTINGS, lesson).policy)
 
 
 def test_training_verifies_itself(trained):
@@ -78,9 +83,9 @@ def test_training_verifies_itself(trained):
     assert len({result.initialisation for result in trained.values()}) == 1
 
 
-def test_the_trained_policy_has_moved_and_its_copula_is_stored(arm, demonstrations, trained):
+def test_the_trained_policy_has_moved_and_its_copula_is_stored(arm, lesson, trained):
     policy = trained["quantile"].job.policy
-    start = fresh_policy(RANDOM, "quantile", 0, SETTINGS, demonstrations).policy.state_dict()
+    start = fresh_policy(RANDOM, "quantile", 0, SETTINGS, lesson).policy.state_dict()
     with safe_open(policy / "model.safetensors", "pt") as file:
         assert not torch.equal(file.get_tensor("backbone.prompts"), start["backbone.prompts"])
     with safe_open(policy / "copula.safetensors", "pt") as file:
@@ -88,24 +93,28 @@ def test_the_trained_policy_has_moved_and_its_copula_is_stored(arm, demonstratio
     assert not (trained["l1"].job.policy / "copula.safetensors").exists()
 
 
-def test_a_stale_cache_is_refused(arm, demonstrations):
-    fresh = fresh_policy(RANDOM, "quantile", 0, SETTINGS, demonstrations)
-    source = training.made_from(fresh, RANDOM, demonstrations)
-    changed = tuple(replace(d, actions=d.actions + np.float32(1e-6)) for d in demonstrations)
+def test_a_stale_cache_is_refused(arm, lesson):
+    fresh = fresh_policy(RANDOM, "quantile", 0, SETTINGS, lesson)
+    source = training.made_from(fresh, RANDOM, lesson)
+    changed = lesson._replace(
+        demonstrations=tuple(replace(d, actions=d.actions + np.float32(1e-6)) for d in lesson.demonstrations)
+    )
     with pytest.raises(ValueError, match=r"is stale .data was"):
         load_cache(arm / FILE, training.made_from(fresh, RANDOM, changed))
+    with pytest.raises(ValueError, match=r"is stale .ground was"):
+        load_cache(arm / FILE, training.made_from(fresh, RANDOM, lesson._replace(ground=lesson.ground + 0.1)))
     with torch.no_grad():
         next(fresh.policy.backbone.vlm_parameters())[0] += 1e-3
     with pytest.raises(ValueError, match=r"is stale .frozen was"):
-        load_cache(arm / FILE, training.made_from(fresh, RANDOM, demonstrations))
+        load_cache(arm / FILE, training.made_from(fresh, RANDOM, lesson))
     assert load_cache(arm / FILE, source)
 
 
 @pytest.mark.parametrize("fault", ["none", "another step", "scaled values"])
-def test_a_cache_that_is_not_the_full_pass_is_found(arm, demonstrations, fault):
-    fresh, cache = make_cache(arm, demonstrations)
+def test_a_cache_that_is_not_the_full_pass_is_found(arm, lesson, demonstrations, fault):
+    fresh, cache = make_cache(arm, lesson)
     index = torch.arange(16) % len(cache)
-    full = processed(fresh, load_demonstrations(arm)[0], demonstrations, index)
+    full = processed(fresh, lesson.instruction, demonstrations, index)
     if fault == "scaled values":
         cache = replace(cache, layers=tuple(layer._replace(values=1.001 * layer.values) for layer in cache.layers))
     used = index.roll(1) if fault == "another step" else index
@@ -113,10 +122,10 @@ def test_a_cache_that_is_not_the_full_pass_is_found(arm, demonstrations, fault):
     assert check.passed == (fault == "none"), check.figure
 
 
-def test_copies_of_the_start_take_one_row_of_a_direct_pass(arm, demonstrations):
+def test_copies_of_the_start_take_one_row_of_a_direct_pass(arm, lesson, demonstrations):
     index = training.batch_sequence(demonstrations, 0, 1)[0]
     for head, starts in (("quantile", 1), ("flow", 4)):
-        fresh, cache = make_cache(arm, demonstrations, head)
+        fresh, cache = make_cache(arm, lesson, head)
         assert cache.first_alike[STEPS] == 0
         rows = []
         fresh.policy.backbone.expert = lambda prefix, rows=rows: rows.append(len(prefix.valid))
@@ -125,8 +134,8 @@ def test_copies_of_the_start_take_one_row_of_a_direct_pass(arm, demonstrations):
         assert rows == [starts + (others if head == "quantile" else 12)]
 
 
-def test_an_unfrozen_weight_is_found(arm, demonstrations):
-    fresh, cache = make_cache(arm, demonstrations)
+def test_an_unfrozen_weight_is_found(arm, lesson, demonstrations):
+    fresh, cache = make_cache(arm, lesson)
     before = frozen_hash(fresh.policy)
     job = training.Job(arm, SETTINGS, RANDOM, "quantile", 0)
     batches = training.batch_sequence(demonstrations, 0, 2)

@@ -3,7 +3,7 @@
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,14 @@ KEY = (0, 0, ENVIRONMENT_SEED)
 """Task, initial state and seed of every demonstration and every closed-loop episode."""
 ROUTES = ("left", "right")
 CONTROL = "straight"
+
+
+class Lesson(NamedTuple):
+    """What a policy is taught in an arm."""
+
+    instruction: str
+    demonstrations: tuple[records.Demonstration, ...]
+    ground: float  # height of the surface things stand on
 
 
 def arm_scene(arm: str, camera_size: int) -> Scene:
@@ -77,6 +85,7 @@ def _scene_facts(scene: Scene, limit: int) -> dict[str, Any]:
         "obstacle": scene.obstacle,
         "instruction": scene.instruction,
         "limit": limit,
+        "ground": layout.ground,
         "versions": scene.versions,
         "levels": quantile_levels().tolist(),
         "places": {
@@ -113,10 +122,12 @@ def _write_arrays(path: Path, demonstrations: list[Demonstration], control: Demo
     write_atomically(path, buffer.getvalue())
 
 
-def load_demonstrations(folder: Path) -> tuple[str, tuple[records.Demonstration, ...]]:
-    """Instruction and demonstrations of an arm."""
+def load_lesson(folder: Path) -> Lesson:
+    """What an arm teaches."""
     facts = json.loads((folder / records.ARM).read_text())
-    return facts["instruction"], records.load_demonstrations(folder, facts)[0]
+    if "ground" not in facts:
+        raise ValueError(f"{folder / records.ARM} must name its ground; it is of an older study, remove {folder}")
+    return Lesson(facts["instruction"], records.load_demonstrations(folder, facts)[0], facts["ground"])
 
 
 def data_hash(demonstrations: tuple[records.Demonstration, ...]) -> str:

@@ -23,7 +23,7 @@ from lerobot_policy_quantile.evaluation.side_files import write_atomically
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.cache import FILE, PrefixCache, load_cache, processed
-from lerobot_policy_quantile.studies.two_demo.demos import load_demonstrations
+from lerobot_policy_quantile.studies.two_demo.demos import load_lesson
 from lerobot_policy_quantile.studies.two_demo.settings import Settings
 from lerobot_policy_quantile.studies.two_demo.stages import Stamp, write_json
 from lerobot_policy_quantile.studies.two_demo.start import Fresh, base_fingerprint
@@ -46,8 +46,9 @@ def draw_and_time(arm: Path, training_seed: int, settings: Settings, base: str) 
     torch.set_num_threads(1)
     folder = records.seed_folder(arm, training_seed)
     heads = {head: _load(folder / records.POLICIES / head) for head in records.HEADS}
-    instruction, demonstrations = load_demonstrations(arm)
-    cache = load_cache(arm / FILE, made_from(heads["quantile"], base, demonstrations))
+    lesson = load_lesson(arm)
+    instruction, demonstrations = lesson.instruction, lesson.demonstrations
+    cache = load_cache(arm / FILE, made_from(heads["quantile"], base, lesson))
     _write_arrays(folder / records.DRAWS, _draws(heads, cache, len(demonstrations[0].actions), settings.draws))
     start = torch.zeros(1, dtype=torch.long)
     costs = time_replans(heads, lambda fresh: processed(fresh, instruction, demonstrations, start))

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import torch
 from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
-from lerobot.policies.factory import make_pre_post_processors
 
 import lerobot_policy_quantile
-from lerobot_policy_quantile.base_policy import load_base_weights
+from lerobot_policy_quantile.base_policy import load_base_weights, processors_from_base
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, STATE_DIM
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
 from lerobot_policy_quantile.statistics import normalisation_range
+from lerobot_policy_quantile.studies.two_demo.demos import Lesson
 from lerobot_policy_quantile.studies.two_demo.records import Demonstration
 from lerobot_policy_quantile.studies.two_demo.settings import Settings
 from lerobot_policy_quantile.studies.two_demo.stages import digest
@@ -46,9 +46,7 @@ def base_fingerprint(base: str) -> str:
     return digest(*(part for path in files for part in (path.name, path.read_bytes())))
 
 
-def fresh_policy(
-    base: str, head: str, training_seed: int, settings: Settings, demonstrations: tuple[Demonstration, ...]
-) -> Fresh:
+def fresh_policy(base: str, head: str, training_seed: int, settings: Settings, lesson: Lesson) -> Fresh:
     """The policy from which a head's training begins. Given the seed, all heads share everything they have in common.
 
     The backbone is built before the head and the head's projection before its gaps, so one seed draws the same
@@ -60,10 +58,10 @@ def fresh_policy(
     if base == RANDOM:
         stand_in = _seeded_policy(config, 0).backbone.paligemma_with_expert.paligemma
         policy.backbone.paligemma_with_expert.paligemma.load_state_dict(stand_in.state_dict())
-        before, after = make_quantile_pre_post_processors(config, _statistics(demonstrations))
+        before, after = make_quantile_pre_post_processors(config, _statistics(lesson.demonstrations))
     else:
         load_base_weights(policy.backbone, Path(base))
-        before, after = make_pre_post_processors(config, pretrained_path=base)
+        before, after = processors_from_base(config, folder=Path(base), ground=lesson.ground)
     return Fresh(policy, before, after)
 
 

@@ -31,7 +31,7 @@ from lerobot_policy_quantile.studies.two_demo.cache import (
     processed,
     save_cache,
 )
-from lerobot_policy_quantile.studies.two_demo.demos import data_hash, load_demonstrations
+from lerobot_policy_quantile.studies.two_demo.demos import Lesson, data_hash, load_lesson
 from lerobot_policy_quantile.studies.two_demo.records import Check, Demonstration
 from lerobot_policy_quantile.studies.two_demo.settings import Settings
 from lerobot_policy_quantile.studies.two_demo.stages import Stamp, digest
@@ -107,11 +107,12 @@ def batch_sequence(demonstrations: tuple[Demonstration, ...], training_seed: int
     return torch.cat(parts, dim=1)
 
 
-def made_from(fresh: Fresh, base: str, demonstrations: tuple[Demonstration, ...]) -> dict[str, str]:
+def made_from(fresh: Fresh, base: str, lesson: Lesson) -> dict[str, str]:
     """What a prefix cache depends on."""
     return {
         "frozen": frozen_hash(fresh.policy),
-        "data": data_hash(demonstrations),
+        "data": data_hash(lesson.demonstrations),
+        "ground": str(lesson.ground),
         "base": base_fingerprint(base),
         "torch": torch.__version__,
     }
@@ -119,13 +120,13 @@ def made_from(fresh: Fresh, base: str, demonstrations: tuple[Demonstration, ...]
 
 def prepare_cache(folder: Path, settings: Settings, base: str) -> bool:
     """Build an arm's prefix cache unless the right one is there; True if it was built. A stale one is refused."""
-    instruction, demonstrations = load_demonstrations(folder)
-    fresh = fresh_policy(base, "quantile", 0, settings, demonstrations)
-    source = made_from(fresh, base, demonstrations)
+    lesson = load_lesson(folder)
+    fresh = fresh_policy(base, "quantile", 0, settings, lesson)
+    source = made_from(fresh, base, lesson)
     if (folder / FILE).is_file():
         load_cache(folder / FILE, source)
         return False
-    save_cache(build_cache(fresh, instruction, demonstrations), folder / FILE, source)
+    save_cache(build_cache(fresh, lesson.instruction, lesson.demonstrations), folder / FILE, source)
     return True
 
 
@@ -133,10 +134,11 @@ def train(job: Job, report: Report = lambda *_: None) -> Trained:
     """Train a head, verify what must hold, save the policy. The policy's folder appears only when all checks passed."""
     torch.set_num_threads(1)
     began = time.perf_counter()
-    instruction, demonstrations = load_demonstrations(job.folder)
-    fresh = fresh_policy(job.base, job.head, job.training_seed, job.settings, demonstrations)
+    lesson = load_lesson(job.folder)
+    instruction, demonstrations = lesson.instruction, lesson.demonstrations
+    fresh = fresh_policy(job.base, job.head, job.training_seed, job.settings, lesson)
     name = records.policy_name(job.head, job.training_seed)
-    source = made_from(fresh, job.base, demonstrations)
+    source = made_from(fresh, job.base, lesson)
     cache = load_cache(job.folder / FILE, source)
     batches = batch_sequence(demonstrations, job.training_seed, job.settings.updates)
     start = shared_hash(fresh.policy)
