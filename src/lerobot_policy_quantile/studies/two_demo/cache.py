@@ -26,7 +26,7 @@ _ROWS = 32
 
 
 @dataclass(frozen=True)
-class PrefixCache:
+class LessonCache:
     """What training reads: prefixes, target chunks in normalised units, which of their steps are real."""
 
     layers: tuple[KeyValue, ...]
@@ -85,7 +85,7 @@ def in_parts(count: int, rows: int) -> list[Int[Tensor, " b"]]:
 
 
 @torch.no_grad()
-def build_cache(fresh: Fresh, instruction: str, demonstrations: tuple[Demonstration, ...]) -> PrefixCache:
+def build_cache(fresh: Fresh, instruction: str, demonstrations: tuple[Demonstration, ...]) -> LessonCache:
     """Run the VLM over every demonstration step."""
     fresh.policy.eval()
     prefixes, targets, valid = [], [], []
@@ -96,7 +96,7 @@ def build_cache(fresh: Fresh, instruction: str, demonstrations: tuple[Demonstrat
         valid.append((~batch["action_is_pad"])[..., None].expand_as(batch["action"]))
     valid_tokens = torch.cat([prefix.valid for prefix in prefixes])
     seen = valid_tokens.any(0)  # padding of every sample is not worth attending to; positions count valid tokens
-    return PrefixCache(
+    return LessonCache(
         tuple(
             KeyValue(*(torch.cat(parts)[:, :, seen] for parts in zip(*layer, strict=True)))
             for layer in zip(*(prefix.layers for prefix in prefixes), strict=True)
@@ -108,7 +108,7 @@ def build_cache(fresh: Fresh, instruction: str, demonstrations: tuple[Demonstrat
     )
 
 
-def save_cache(cache: PrefixCache, path: Path, made_from: dict[str, str]) -> None:
+def save_cache(cache: LessonCache, path: Path, made_from: dict[str, str]) -> None:
     """Write the cache and what it was made from, in whole or not at all."""
     tensors = {
         "prefix_valid": cache.prefix_valid,
@@ -123,11 +123,11 @@ def save_cache(cache: PrefixCache, path: Path, made_from: dict[str, str]) -> Non
     temporary.replace(path)
 
 
-def load_cache(path: Path, made_from: dict[str, str]) -> PrefixCache:
+def load_cache(path: Path, made_from: dict[str, str]) -> LessonCache:
     """Read a cache; refuse one that was made from other frozen weights, data or processors."""
     with safe_open(path, "pt") as file:
         require_fresh(path, file.metadata() or {}, made_from)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     depth = sum(name.startswith("keys.") for name in tensors)
     layers = tuple(KeyValue(tensors[f"keys.{i}"], tensors[f"values.{i}"]) for i in range(depth))
-    return PrefixCache(layers, *(tensors[name] for name in ("prefix_valid", "pooled", "target", "valid")))
+    return LessonCache(layers, *(tensors[name] for name in ("prefix_valid", "pooled", "target", "valid")))

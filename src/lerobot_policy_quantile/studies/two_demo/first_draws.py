@@ -22,7 +22,7 @@ from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.evaluation.side_files import write_atomically
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.studies.two_demo import records
-from lerobot_policy_quantile.studies.two_demo.cache import FILE, PrefixCache, load_cache, processed
+from lerobot_policy_quantile.studies.two_demo.cache import FILE, LessonCache, load_cache, processed
 from lerobot_policy_quantile.studies.two_demo.demos import load_lesson
 from lerobot_policy_quantile.studies.two_demo.settings import Settings
 from lerobot_policy_quantile.studies.two_demo.stages import Stamp, write_json
@@ -64,7 +64,7 @@ def _load(folder: Path) -> Fresh:
     return Fresh(policy, before, after)
 
 
-def _draws(heads: dict[str, Fresh], cache: PrefixCache, second: int, count: int) -> dict[str, Any]:
+def _draws(heads: dict[str, Fresh], cache: LessonCache, second: int, count: int) -> dict[str, Any]:
     """All heads' draws from the same episodes; sample 0 is the shared start, `second` the other demonstration's."""
     after = heads["quantile"].after
     arrays: dict[str, Any] = {}
@@ -80,7 +80,7 @@ def _draws(heads: dict[str, Fresh], cache: PrefixCache, second: int, count: int)
     return arrays
 
 
-def _start_law(policy: QuantilePolicy, cache: PrefixCache) -> QuantileFunction:
+def _start_law(policy: QuantilePolicy, cache: LessonCache) -> QuantileFunction:
     """The quantile head's prediction at the shared start."""
     expert = policy.backbone.expert(cache.rows(torch.zeros(1, dtype=torch.long)))
     law = policy.head.predict(expert, episodes_from_seeds([0])).quantiles
@@ -89,7 +89,7 @@ def _start_law(policy: QuantilePolicy, cache: PrefixCache) -> QuantileFunction:
     return law
 
 
-def _draw(policy: QuantilePolicy, cache: PrefixCache, first: int, rows: int) -> Tensor:
+def _draw(policy: QuantilePolicy, cache: LessonCache, first: int, rows: int) -> Tensor:
     """Chunks in normalised units. The quantile head runs once: one uniform rank per draw for all motion coordinates."""
     episodes = episodes_from_seeds([DRAW_SEED + first + row for row in range(rows)])
     if isinstance(policy.head, QuantileHead):

@@ -24,7 +24,7 @@ from lerobot_policy_quantile.modeling_quantile import COPULA_FILE, QuantilePolic
 from lerobot_policy_quantile.studies.two_demo import checks, records
 from lerobot_policy_quantile.studies.two_demo.cache import (
     FILE,
-    PrefixCache,
+    LessonCache,
     build_cache,
     in_parts,
     load_cache,
@@ -157,7 +157,7 @@ def train(job: Job, report: Report = lambda *_: None) -> Trained:
 
 
 def optimise(
-    policy: QuantilePolicy, cache: PrefixCache, batches: Int[Tensor, "u b"], job: Job, report: Report
+    policy: QuantilePolicy, cache: LessonCache, batches: Int[Tensor, "u b"], job: Job, report: Report
 ) -> dict[str, Any]:
     """AdamW with warm-up and cosine decay over the batch sequence; the mean loss every few updates."""
     policy.train()
@@ -189,7 +189,7 @@ def optimise(
 
 
 def batch_loss(
-    policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor, " b"], generator: torch.Generator
+    policy: QuantilePolicy, cache: LessonCache, index: Int[Tensor, " b"], generator: torch.Generator
 ) -> Float[Tensor, ""]:
     """A head's loss on cached samples: all valid coordinates count, nothing is dropped."""
     return training_loss(
@@ -202,7 +202,7 @@ def batch_loss(
     )
 
 
-def cached_expert(policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor, " b"]) -> Expert:
+def cached_expert(policy: QuantilePolicy, cache: LessonCache, index: Int[Tensor, " b"]) -> Expert:
     """The expert over cached samples. A direct head's features depend on the observation alone, so samples that see
     the same (the copies of the shared start) take one row of the pass.
     """
@@ -214,7 +214,7 @@ def cached_expert(policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor,
 
 
 def compare_with_full(
-    policy: QuantilePolicy, cache: PrefixCache, index: Int[Tensor, " b"], full: dict[str, Any]
+    policy: QuantilePolicy, cache: LessonCache, index: Int[Tensor, " b"], full: dict[str, Any]
 ) -> tuple[float, float]:
     """Largest difference of outputs, and relative difference of gradients, between training's passes (cached, on the
     fast path) and whole ones on the plain path.
@@ -248,7 +248,7 @@ def _moments(instruction: str, demonstrations: tuple[Demonstration, ...]) -> lis
     ]
 
 
-def _save(job: Job, fresh: Fresh, cache: PrefixCache) -> Path:
+def _save(job: Job, fresh: Fresh, cache: LessonCache) -> Path:
     """A LeRobot policy folder under a temporary name."""
     folder = job.policy.with_name(f"{job.head}.part")
     if folder.exists():
@@ -263,7 +263,7 @@ def _save(job: Job, fresh: Fresh, cache: PrefixCache) -> Path:
 
 
 @torch.no_grad()
-def copula_of(policy: QuantilePolicy, cache: PrefixCache) -> Float[Tensor, "c c"]:
+def copula_of(policy: QuantilePolicy, cache: LessonCache) -> Float[Tensor, "c c"]:
     """The ranks' correlation over all training samples."""
     head = policy.head
     if not isinstance(head, QuantileHead):
