@@ -44,22 +44,26 @@ def test_it_loads_as_any_saved_policy():
 
 
 @pytest.mark.parametrize("head", ["quantile", "l1", "l2", "flow"])
-def test_a_policy_from_base_keeps_vlm_expert_and_prompts_and_begins_with_a_fresh_head(head):
+def test_a_policy_from_base_keeps_all_but_the_gaps(head):
     torch.manual_seed(1)
     policy = policy_from_base(head)
     stored, ours = load_file(base_checkpoint() / "model.safetensors"), policy.state_dict()
-    kept = [name for name in ours if name.startswith("backbone.")]
+    kept = [name for name in ours if name.startswith(("backbone.", "head.projection."))]
     assert len(kept) > 50
+    assert "head.projection.weight" in kept
     for name in kept:
         assert torch.equal(ours[name], stored[name]), name
-    assert not torch.equal(ours["head.projection.weight"], stored["head.projection.weight"])
+    if head == "quantile":
+        assert stored["head.gap_projection.weight"].any()
+        assert not ours["head.gap_projection.weight"].any()
     assert policy.config.head == head
     assert not any(p.requires_grad for p in policy.backbone.vlm_parameters())
 
 
 def test_another_number_of_prompts_begins_afresh():
-    assert "prompts" not in load_base_weights(policy_from_base(n_prompts=4).backbone)
-    assert "prompts" in load_base_weights(policy_from_base().backbone)
+    fewer, same = policy_from_base(n_prompts=4), policy_from_base()
+    assert "backbone.prompts" not in load_base_weights(fewer.backbone, fewer.head)
+    assert "backbone.prompts" in load_base_weights(same.backbone, same.head)
 
 
 def test_on_another_ground_the_same_height_above_it_reads_the_same(tmp_path):
@@ -88,18 +92,18 @@ def test_backbone_weights_base_is_the_same_start():
     torch.manual_seed(1)
     other = policy_from_base()
     for name, tensor in other.state_dict().items():
-        if name.startswith("backbone."):
+        if name.startswith(("backbone.", "head.")):
             assert torch.equal(tensor, policy.state_dict()[name]), name
 
 
 def test_a_backbone_of_another_size_is_refused_before_anything_is_written():
-    backbone = Backbone(VARIANTS["tiny"], model_dim=24)
+    backbone, head = Backbone(VARIANTS["tiny"], model_dim=24), policy_from_base().head
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
     with pytest.raises(ValueError, match=r"does not fit a backbone 'tiny' with model_dim 24: 1 tensors"):
-        load_base_weights(backbone)
+        load_base_weights(backbone, head)
     assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
 
 
 def test_a_folder_without_weights_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must be a folder with model\.safetensors"):
-        load_base_weights(Backbone(VARIANTS["tiny"]), tmp_path)
+        load_base_weights(Backbone(VARIANTS["tiny"]), policy_from_base().head, tmp_path)

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lerobot_policy_quantile.backbone import Backbone
     from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+    from lerobot_policy_quantile.core.heads import Head
     from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 
 BASE = "base"
-"""As `--policy.backbone_weights=base`: a new tiny policy, all but its head, starts from the shipped checkpoint."""
+"""As `--policy.backbone_weights=base`: a new tiny policy, all but its gaps, starts from the shipped checkpoint."""
 
 WEIGHTS = "model.safetensors"
-PROMPTS = "prompts"
+BACKBONE = "backbone."
+PROMPTS = f"{BACKBONE}prompts"
 """Taken over where there are as many of them: the base's expert was pretrained with its own."""
 HEIGHT = 2
 """The hand's height among the state values."""
@@ -34,8 +36,9 @@ def base_checkpoint() -> Path:
     return folder
 
 
-def load_base_weights(backbone: "Backbone", folder: Path | None = None) -> tuple[str, ...]:
-    """Fill VLM, expert, time MLP, action projection and prompts from a base checkpoint; the names that were filled.
+def load_base_weights(backbone: "Backbone", head: "Head", folder: Path | None = None) -> tuple[str, ...]:
+    """Fill VLM, expert, time MLP, prompts, action projection and output projection from a base checkpoint; the names
+    that were filled. Every head has the output projection, as from a pi05 checkpoint; gaps begin afresh.
 
     Another number of prompts keeps its initial values. Every other tensor must be there in its shape, or nothing is
     written.
@@ -45,8 +48,11 @@ def load_base_weights(backbone: "Backbone", folder: Path | None = None) -> tuple
     source = (folder or base_checkpoint()) / WEIGHTS
     if not source.is_file():
         raise ValueError(f"base checkpoint must be a folder with {WEIGHTS}; got {source.parent}")
-    stored = {name.removeprefix("backbone."): tensor for name, tensor in load_file(source).items()}
-    wanted = {name: tensor for name, tensor in backbone.state_dict().items() if not name.startswith(FRESH)}
+    stored = load_file(source)
+    wanted = {
+        f"{BACKBONE}{name}": tensor for name, tensor in backbone.state_dict().items() if not name.startswith(FRESH)
+    }
+    wanted |= {f"head.projection.{name}": tensor for name, tensor in head.projection.state_dict().items()}
     if PROMPTS in wanted and (PROMPTS not in stored or stored[PROMPTS].shape != wanted[PROMPTS].shape):
         del wanted[PROMPTS]
     faults = [name for name, tensor in wanted.items() if name not in stored or stored[name].shape != tensor.shape]
@@ -98,10 +104,9 @@ def copy_base(out: Path, *, ground: float) -> Path:
 
 
 def policy_from_base(head: str = "quantile", *, folder: Path | None = None, **settings: Any) -> "QuantilePolicy":
-    """A new policy with the base's VLM, expert and prompts and a fresh head; `settings` replace config fields.
+    """A new policy with the base's VLM, expert, prompts and output projection; `settings` replace config fields.
 
-    The head comes from torch's global generator. Use the checkpoint's own processors with it: the VLM reads states in
-    their normalisation.
+    Use the checkpoint's own processors with it: the VLM reads states in their normalisation.
     """
     from dataclasses import replace
 
@@ -111,5 +116,5 @@ def policy_from_base(head: str = "quantile", *, folder: Path | None = None, **se
 
     saved: Any = PreTrainedConfig.from_pretrained(folder or base_checkpoint())
     policy = QuantilePolicy(replace(saved, head=head, **settings), load_backbone_weights=False)
-    load_base_weights(policy.backbone, folder)
+    load_base_weights(policy.backbone, policy.head, folder)
     return policy

@@ -105,7 +105,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         self.head = build_head(config, self.backbone.expert_width)
         if config.backbone_weights is not None and load_backbone_weights:
             if config.backbone_weights == BASE:
-                load_base_weights(self.backbone)
+                load_base_weights(self.backbone, self.head)
             else:
                 load_pi05_weights(self.backbone, self.head, config.backbone_weights)
         for parameter in self.parameters():

@@ -40,9 +40,9 @@ def base_config(*, freeze_vlm: bool) -> QuantileConfig:
         input_features=features,
         output_features={ACTION: PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
         n_action_steps=N_ACTION_STEPS,
-        optimizer_lr=5e-4,
-        optimizer_prompt_lr=2e-3,
-        optimizer_head_lr=1e-2,
+        optimizer_lr=1e-4,
+        optimizer_prompt_lr=4e-4,
+        optimizer_head_lr=1e-3,
         device="cpu",
         push_to_hub=False,
     )

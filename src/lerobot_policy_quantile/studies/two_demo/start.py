@@ -60,7 +60,7 @@ def fresh_policy(base: str, head: str, training_seed: int, settings: Settings, l
         policy.backbone.paligemma_with_expert.paligemma.load_state_dict(stand_in.state_dict())
         before, after = make_quantile_pre_post_processors(config, _statistics(lesson.demonstrations))
     else:
-        load_base_weights(policy.backbone, Path(base))
+        load_base_weights(policy.backbone, policy.head, Path(base))
         before, after = processors_from_base(config, folder=Path(base), ground=lesson.ground)
     return Fresh(policy, before, after)
 
