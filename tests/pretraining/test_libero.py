@@ -6,7 +6,7 @@ import pytest
 from lerobot_policy_quantile.pretraining.batches import INSTRUCTIONS
 from lerobot_policy_quantile.pretraining.generate import KINDS, DataBudget, Shard
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW, project
-from lerobot_policy_quantile.pretraining.samples import EMBEDDED, THINGS
+from lerobot_policy_quantile.pretraining.samples import EMBEDDED_THINGS, THINGS
 from lerobot_policy_quantile.pretraining.scenes_play import play_samples
 from lerobot_policy_quantile.pretraining.scenes_static import static_samples
 from lerobot_policy_quantile.scenes.embedded import TABLE_TOP
@@ -34,7 +34,7 @@ def test_instructions_are_liberos_own(stage):
 
     files = [stage.scene._file(task, "bddl_files", "bddl_file") for task in range(stage.scene.task_count)]
     tasks = [get_problem_info(str(file))["language_instruction"] for file in files]
-    assert tasks == list(INSTRUCTIONS[EMBEDDED:])
+    assert tasks == list(INSTRUCTIONS[EMBEDDED_THINGS:])
     stage.shuffle(np.random.default_rng(0), "milk")
     assert stage.scene.instruction == INSTRUCTIONS[THINGS.index("milk")]
 

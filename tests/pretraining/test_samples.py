@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lerobot_policy_quantile.pretraining.generate import DataBudget, Shard, make_shard
-from lerobot_policy_quantile.pretraining.samples import CHUNK, EMBEDDED, STATIC, THINGS, Samples
+from lerobot_policy_quantile.pretraining.samples import CHUNK, EMBEDDED_THINGS, STATIC, THINGS, Samples
 from lerobot_policy_quantile.pretraining.scenes_play import chunk_of, play_samples
 from lerobot_policy_quantile.pretraining.scenes_static import static_samples
 from lerobot_policy_quantile.scenes.embedded import mixed_start, start_of_task
@@ -83,7 +83,7 @@ def test_no_training_scene_shares_its_random_key_with_an_evaluated_one():
     drawn = set()
     for shard in DataBudget(4, 8, 2, 1, SIZE).shards():
         rng = shard.generator(7)
-        rng.integers(EMBEDDED)  # a static scene names its thing first
+        rng.integers(EMBEDDED_THINGS)  # a static scene names its thing first
         drawn.add(tuple(mixed_start(rng, "can").basket))
     assert len(drawn) == 7
     assert not drawn & evaluated

@@ -7,7 +7,7 @@ import torch
 
 from lerobot_policy_quantile.pretraining.auxiliary import Spotter
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW, project
-from lerobot_policy_quantile.pretraining.samples import EMBEDDED, THINGS, SampleList, first_actions
+from lerobot_policy_quantile.pretraining.samples import EMBEDDED_THINGS, THINGS, SampleList, first_actions
 from lerobot_policy_quantile.pretraining.targets import ABSENT, draw_named, patch_targets, targets_of
 from lerobot_policy_quantile.scenes.embedded import start_of
 from lerobot_policy_quantile.scenes.physics import EXTERNAL_CAMERA, WRIST_CAMERA
@@ -83,8 +83,8 @@ def test_distances_are_from_the_hand_in_tenths_of_a_metre(plain):
     np.testing.assert_allclose(targets.relative[0], 10 * expected, rtol=1e-5)
     assert targets.patch.shape == (1, 2, len(THINGS) + 1)
     absent = targets.patch == ABSENT
-    assert absent[..., EMBEDDED:-1].all()  # LIBERO's things are not in this scene
-    assert not absent[..., :EMBEDDED].any()
+    assert absent[..., EMBEDDED_THINGS:-1].all()  # LIBERO's things are not in this scene
+    assert not absent[..., :EMBEDDED_THINGS].any()
     assert not absent[..., -1].any()
     assert torch.isfinite(targets.offset).all()
 
@@ -102,10 +102,10 @@ def test_only_things_with_a_label_are_named(plain):
 
 def test_what_is_near_the_hand_is_named_more_often(plain):
     samples, _ = plain
-    away = np.linalg.norm(samples.things[0, :EMBEDDED] - samples.state[0, :3], axis=1)
+    away = np.linalg.norm(samples.things[0, :EMBEDDED_THINGS] - samples.state[0, :3], axis=1)
     named = draw_named(samples, np.zeros(2000, dtype=int), np.random.default_rng(0))
-    share = np.bincount(named, minlength=EMBEDDED) / len(named)
-    assert share[away.argmin()] == pytest.approx(0.5 + 0.5 / EMBEDDED, abs=0.04)
+    share = np.bincount(named, minlength=EMBEDDED_THINGS) / len(named)
+    assert share[away.argmin()] == pytest.approx(0.5 + 0.5 / EMBEDDED_THINGS, abs=0.04)
 
 
 def test_a_spotter_learns_nothing_about_absent_things():

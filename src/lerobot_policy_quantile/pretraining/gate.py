@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from lerobot_policy_quantile.pretraining.batches import Batches
-from lerobot_policy_quantile.pretraining.samples import EMBEDDED, THINGS, Samples
+from lerobot_policy_quantile.pretraining.samples import EMBEDDED_THINGS, THINGS, Samples
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.expert import GAIN
 from lerobot_policy_quantile.scenes.reflex import SPEED
@@ -28,7 +28,7 @@ def target_error(student: "Student", batches: Batches, samples: Samples, after: 
     Figures of LIBERO's scenes, where there are any, stand by themselves.
     """
     rows, named = np.nonzero(samples.valid[:, :, 0])
-    embedded = named < EMBEDDED
+    embedded = named < EMBEDDED_THINGS
     answer = _errors(student, batches, samples, after, rows[embedded], named[embedded])
     if not embedded.all():
         libero = _errors(student, batches, samples, after, rows[~embedded], named[~embedded])

@@ -21,7 +21,6 @@ STREAM = 5_150_000
 
 SPLITS = {"train": 1, "held_out": 2}
 EMBEDDED, LIBERO = "embedded", "libero"
-LIBERO_TASKS = 10
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Shard:
     @property
     def task(self) -> int | None:
         """LIBERO tasks take turns."""
-        return None if self.scene == EMBEDDED else self.number % LIBERO_TASKS
+        return None if self.scene == EMBEDDED else self.number % len(KINDS)
 
     def generator(self, seed: int) -> np.random.Generator:
         """Everything random in it."""

@@ -16,7 +16,7 @@ from lerobot_policy_quantile.scenes.reflex import Moment, reflex
 from lerobot_policy_quantile.scenes.staging import View
 
 CHUNK = 10
-EMBEDDED = len(NAMES)
+EMBEDDED_THINGS = len(NAMES)
 """So many of the things are the embedded scene's, the others LIBERO's."""
 
 THINGS = (*NAMES.values(), *KINDS)
