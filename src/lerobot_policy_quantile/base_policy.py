@@ -80,6 +80,8 @@ def processors_from_base(
     from lerobot.processor import NormalizerProcessorStep
     from lerobot.processor.normalize_processor import hotswap_stats
 
+    import lerobot_policy_quantile.processor_quantile  # noqa: F401  registers our steps
+
     before, after = make_pre_post_processors(config, pretrained_path=str(folder or base_checkpoint()))
     if ground == BASE_GROUND:
         return before, after
@@ -94,10 +96,10 @@ def copy_base(out: Path, *, ground: float) -> Path:
     """The base as a policy folder of its own, for scenes on another ground; 0 is LIBERO-Object's floor."""
     from shutil import copytree
 
-    from lerobot.configs import PreTrainedConfig
+    from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 
     copytree(base_checkpoint(), out)
-    config: Any = PreTrainedConfig.from_pretrained(out)
+    config: Any = QuantileConfig.from_pretrained(out)
     for pipeline in processors_from_base(config, ground=ground):
         pipeline.save_pretrained(out)
     return out
