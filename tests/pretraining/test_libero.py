@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lerobot_policy_quantile.base_policy import BASE_GROUND
 from lerobot_policy_quantile.pretraining.batches import INSTRUCTIONS
 from lerobot_policy_quantile.pretraining.generate import KINDS, DataBudget, Shard
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW, project
@@ -48,6 +49,7 @@ def test_labels_are_the_experts_for_the_things_of_the_task(stage, static):
 
 
 def test_heights_begin_at_the_embedded_ground(static):
+    assert BASE_GROUND == TABLE_TOP
     lowest = np.nanmin(static.things[..., 2])
     assert TABLE_TOP < lowest < TABLE_TOP + 0.02
     assert (static.goal[:, 2] == np.float32(TABLE_TOP)).all()

@@ -3,11 +3,13 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.cli import app
+from lerobot_policy_quantile.pretraining.batches import jitter_colours
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS, budget_named
 from lerobot_policy_quantile.pretraining.ordered_numbers import number_embeddings
 from lerobot_policy_quantile.pretraining.train import LOG, Trainer
@@ -46,6 +48,26 @@ def test_a_finished_run_costs_nothing_again_and_other_settings_are_refused(run):
     result = CliRunner().invoke(app, ["pretrain", "--budget", "small", "--seed", "4", "--out", str(run)])
     assert result.exit_code == 1
     assert "belongs to a run with" in result.output
+
+
+def test_missing_libero_assets_are_told_before_anything_is_written(tmp_path, monkeypatch):
+    def nowhere():
+        raise ValueError("LIBERO assets must be in one of these places")
+
+    monkeypatch.setattr("lerobot_policy_quantile.scenes.libero_assets.find_assets", nowhere)
+    result = CliRunner().invoke(app, ["pretrain", "--out", str(tmp_path / "run")])
+    assert result.exit_code == 1
+    assert "leave LIBERO's scenes out with --no-libero" in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_jittered_colours_are_never_brighter_and_white_stays_apart_from_white():
+    pictures = torch.rand(64, 3, 4, 4)
+    pictures[:, :, 0, 0], pictures[:, :, 0, 1] = 1.0, 0.97
+    found = jitter_colours(pictures, np.random.default_rng(0))
+    assert found.max() <= 1
+    assert found.mean() < pictures.mean()
+    assert (found[:, :, 0, 0] > found[:, :, 0, 1]).all()
 
 
 def test_a_resumed_training_equals_an_uninterrupted_one(run, tmp_path):

@@ -29,7 +29,6 @@ class LiberoStage(Stage):
     def __init__(self, task: int, camera_size: int) -> None:
         scene = LiberoScene(SUITE, obstacle=False, camera_size=camera_size)
         scene.reset(task, 0, 0)
-        self.task = task
         world = scene.world
         self._things = {thing.category_name: (name, thing) for name, thing in world.objects_dict.items()}
         name, basket = self._things.pop("basket")

@@ -29,7 +29,7 @@ class Settings:
     scenes: tuple[str, ...] = ("embedded",)
     obstacle: tuple[bool, ...] = (False, True)
     seeds: int = 1
-    """Training seeds 0..seeds-1: initialisation of heads, and the batch sequence."""
+    """Training seeds 0..seeds-1: the batch sequence, and what no base gives (with a base: nothing)."""
     updates: int = 6000
     learning_rate: float = 1e-4
     """Of the expert, which is pretrained; higher rates failed more often in trials (docs/study.md)."""

@@ -50,7 +50,7 @@ def fresh_policy(base: str, head: str, training_seed: int, settings: Settings, l
     """The policy from which a head's training begins. Given the seed, all heads share everything they have in common.
 
     The backbone is built before the head and the head's projection before its gaps, so one seed draws the same
-    prompts and the same projection for every head; the base then overwrites VLM, expert and prompts.
+    prompts and the same projection for every head; the base then overwrites all but the gaps, which begin at zero.
     """
     _ = lerobot_policy_quantile.QuantileConfig  # registers the policy type
     config = _config(base, head, settings)
