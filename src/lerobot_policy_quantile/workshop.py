@@ -15,6 +15,7 @@ from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.contract import Scene
+    from lerobot_policy_quantile.scenes.detour import Detour
     from lerobot_policy_quantile.scenes.expert import Expert
 
 OBSTACLE = "+obstacle"
@@ -107,7 +108,7 @@ class SceneWorkshop:
 
 @dataclass(frozen=True)
 class ExpertPolicy:
-    """The scripted expert as a policy: it looks at the scene's layout once and answers one action at a time."""
+    """The scripted expert as a policy: it looks at the scene's layout and answers one action at a time."""
 
     side: str = "straight"
     n_action_steps: int = 1
@@ -119,14 +120,15 @@ class ExpertPolicy:
         """Its route."""
         return {"policy": f"scripted expert, {self.side}"}
 
-    def begin(self, seed: int, world: World) -> "Expert":
+    def begin(self, seed: int, world: World) -> "Expert | Detour":
         """The way points of one episode."""
-        from lerobot_policy_quantile.scenes.expert import Expert, Route
+        from lerobot_policy_quantile.scenes.detour import expert_for
+        from lerobot_policy_quantile.scenes.expert import Route
 
         scene, route = cast("Scene", world), Route(self.side)
-        return Expert(scene.layout(), scene.state(), route.around_obstacle() if scene.obstacle else route)
+        return expert_for(scene, route.around_obstacle() if scene.obstacle else route)
 
-    def act(self, observations: Sequence[Observation], memories: Sequence["Expert"]) -> list[Chunk]:
+    def act(self, observations: Sequence[Observation], memories: Sequence["Expert | Detour"]) -> list[Chunk]:
         """One action for each."""
         return [
             Chunk(expert.act(observation.state)[None])

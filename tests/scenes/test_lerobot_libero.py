@@ -86,7 +86,7 @@ def test_a_whole_episode_of_the_expert_succeeds_at_the_same_step(theirs, ours):
     for observable in theirs._env.env._observables.values():
         observable.set_enabled(False)  # pictures were compared above; rendering 300 steps takes a minute
     ours.reset(0, INDEX, SEED)
-    expert = Expert(ours.layout(), ours.state(), Route())
+    expert = Expert(ours.layout(), Route())
     succeeded = []
     while not expert.finished:
         action = expert.act(ours.state())

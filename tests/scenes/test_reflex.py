@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lerobot_policy_quantile.scenes.expert import CLOSED, GAIN, OPEN
-from lerobot_policy_quantile.scenes.reflex import HELD_FINGER, OPEN_FINGER, SPEED, Moment, reflex
+from lerobot_policy_quantile.scenes.reflex import HELD_FINGER, OPEN_FINGER, SPEED, Moment, reflex, require_known
 
 GOAL = np.array([0.0, 0.2, 0.8])
 CAN = np.array([-0.1, -0.2, 0.84])
@@ -76,3 +76,9 @@ def test_after_the_delivery_it_leaves_upwards():
     assert action[6] == OPEN
     assert action[2] > 0
     np.testing.assert_allclose(action[:2], 0)
+
+
+@pytest.mark.bad_input
+def test_a_thing_that_was_never_gripped_is_refused():
+    with pytest.raises(ValueError, match=r"object must be one of can.*got 'kettle'"):
+        require_known("kettle")

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, Array
 from lerobot_policy_quantile.scenes.embedded import NAMES
 from lerobot_policy_quantile.scenes.libero_kinds import KINDS
-from lerobot_policy_quantile.scenes.reflex import Moment, reflex
+from lerobot_policy_quantile.scenes.reflex import Moment, finger_of, reflex
 from lerobot_policy_quantile.scenes.staging import View
 
 CHUNK = 10
@@ -66,8 +66,7 @@ class Samples:
 
 def moment(view: View, kind: str) -> Moment:
     """What the expert looks at when this thing is named."""
-    finger = float(view.state[6] - view.state[7]) / 2
-    return Moment(view.state[:3], finger, view.things[view.kinds.index(kind)], kind, view.goal)
+    return Moment(view.state[:3], finger_of(view.state), view.things[view.kinds.index(kind)], kind, view.goal)
 
 
 def first_actions(view: View) -> tuple[Float[Array, "o h d"], Bool[Array, "o h"]]:

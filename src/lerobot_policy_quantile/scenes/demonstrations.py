@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from lerobot_policy_quantile.scenes.contract import Array, Frames, Scene
-from lerobot_policy_quantile.scenes.expert import Expert, Route
+from lerobot_policy_quantile.scenes.detour import expert_for
+from lerobot_policy_quantile.scenes.expert import Route
 
 CAMERA_KEYS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
 STATE_NAMES = ["x", "y", "z", "axis_angle_x", "axis_angle_y", "axis_angle_z", "finger_left", "finger_right"]
@@ -47,7 +48,7 @@ def demonstrate(
 ) -> Demonstration:
     """Let the expert drive one episode to its last way point, and wait there until what it let go of has fallen."""
     scene.reset(*key)
-    expert = Expert(scene.layout(), scene.state(), route)
+    expert = expert_for(scene, route)
     record = Demonstration(scene.name, scene.instruction, key, route, scene.simulator_state())
     falling = FALLING_STEPS
     for _ in range(scene.limit * 2 if limit is None else limit):

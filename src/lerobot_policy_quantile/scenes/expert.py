@@ -1,4 +1,4 @@
-"""A scripted geometric expert: picks the object up and puts it into the goal, over a chosen route.
+"""A scripted geometric expert: picks the object up and puts it into the goal, straight ahead (`detour`: around it).
 
 It knows where things are (`Scene.layout`) and follows way points. The law is proportional and saturated,
 a = clip((target - end effector) / 0.05, -speed, speed), and a way point is done when the end effector is near it, not
@@ -18,11 +18,6 @@ GAIN = 0.05
 GRIPPER_STEPS = 10
 OPEN, CLOSED = -1.0, 1.0
 
-LEAD = 0.05
-"""Metres that a route around the obstacle goes ahead while it swings aside and down: the mean of two such routes runs
-into the obstacle.
-"""
-
 SIDES = {"left": 1.0, "straight": 0.0, "right": -1.0}
 """Seen along the way from the start to the object."""
 
@@ -35,12 +30,14 @@ class Route:
     offset: float = 0.11
     height: float = 0.18  # of the approach, above the ground
     speed: float = 0.33
+    detour_speed: float = 0.2  # on the way out
 
     def __post_init__(self) -> None:
         if self.side not in SIDES:
             raise ValueError(f"side must be one of {', '.join(SIDES)}; got {self.side!r}")
-        if not 0 < self.speed <= 1:
-            raise ValueError(f"speed must lie in (0, 1]; got {self.speed}")
+        for name in ("speed", "detour_speed"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie in (0, 1]; got {getattr(self, name)}")
         if not 0 <= self.offset <= 0.25:
             raise ValueError(f"offset must lie in [0, 0.25] metres; got {self.offset}")
         if not 0 < self.height <= 0.5:
@@ -87,45 +84,45 @@ class WayPoint:
     wait: int = 0
     along_a_line: bool = False  # the axes saturate together instead of each by itself
 
+    def near(self, position: Float[Array, "3"]) -> bool:
+        """Whether the end effector is there."""
+        return bool(np.abs(self.target - position).max() <= self.tolerance)
 
-def way_points(layout: Layout, start: Float[Array, "3"], route: Route, grasp: Grasp) -> list[WayPoint]:
+    def action(self, position: Float[Array, "3"], speed: float) -> Float[Array, "7"]:
+        """One step on the way there."""
+        wanted = (self.target - position) / GAIN
+        if self.along_a_line:
+            wanted = wanted * min(1.0, speed / np.abs(wanted).max())
+        return np.array([*np.clip(wanted, -speed, speed), 0.0, 0.0, 0.0, self.gripper])
+
+
+def way_points(layout: Layout, route: Route, grasp: Grasp) -> list[WayPoint]:
     """Approach, descend, grasp, lift, transport, place, release, retreat."""
-    thing, goal, ground = layout.object, layout.goal, layout.ground
-    ahead = (thing - start)[:2] / np.linalg.norm((thing - start)[:2])
-    aside = SIDES[route.side] * route.offset * np.array([-ahead[1], ahead[0]])
-    high, carry = ground + route.height, ground + grasp.lift
-    touch = thing[2] + grasp.above_centre
+    ground = layout.ground
+    high, carry, touch = ground + route.height, ground + grasp.lift, layout.object[2] + grasp.above_centre
 
-    def at(place: Float[Array, "2"], height: float) -> Float[Array, "3"]:
+    def above(place: Float[Array, "3"], height: float) -> Float[Array, "3"]:
         return np.array([place[0], place[1], height])
 
-    plan = []
-    if route.side != "straight":
-        if layout.obstacle is None:
-            plan.append(WayPoint("approach", at((start + thing)[:2] / 2 + aside, high), OPEN, 0.01))
-        else:
-            plan.append(WayPoint("approach", at(start[:2] + aside + LEAD * ahead, high), OPEN, 0.02, along_a_line=True))
-            plan.append(WayPoint("approach", at(thing[:2] + aside, high), OPEN, 0.02))
-    plan.append(WayPoint("approach", at(thing[:2], high), OPEN, 0.008))
-    plan.append(WayPoint("descend", at(thing[:2], touch), OPEN, 0.006))
-    plan.append(WayPoint("grasp", at(thing[:2], touch), CLOSED, np.inf, GRIPPER_STEPS))
-    plan.append(WayPoint("lift", at(thing[:2], carry), CLOSED, 0.02))
-    if layout.obstacle is not None and route.side != "straight":
-        plan.append(WayPoint("transport", at(thing[:2] + aside - LEAD * ahead, carry), CLOSED, 0.02))
-        plan.append(WayPoint("transport", at(start[:2] + aside, carry), CLOSED, 0.02))
-    plan.append(WayPoint("transport", at(goal[:2], carry), CLOSED, 0.012))
-    plan.append(WayPoint("place", at(goal[:2], ground + grasp.release), CLOSED, 0.012))
-    plan.append(WayPoint("release", at(goal[:2], ground + grasp.release), OPEN, np.inf, GRIPPER_STEPS))
-    plan.append(WayPoint("retreat", at(goal[:2], carry), OPEN, 0.02))
-    return plan
+    thing, goal = layout.object, layout.goal
+    return [
+        WayPoint("approach", above(thing, high), OPEN, 0.008),
+        WayPoint("descend", above(thing, touch), OPEN, 0.006),
+        WayPoint("grasp", above(thing, touch), CLOSED, np.inf, GRIPPER_STEPS),
+        WayPoint("lift", above(thing, carry), CLOSED, 0.02),
+        WayPoint("transport", above(goal, carry), CLOSED, 0.012),
+        WayPoint("place", above(goal, ground + grasp.release), CLOSED, 0.012),
+        WayPoint("release", above(goal, ground + grasp.release), OPEN, np.inf, GRIPPER_STEPS),
+        WayPoint("retreat", above(goal, carry), OPEN, 0.02),
+    ]
 
 
 class Expert:
     """One episode of the expert: made after `reset`, asked once per step."""
 
-    def __init__(self, layout: Layout, state: Float[Array, "8"], route: Route) -> None:
+    def __init__(self, layout: Layout, route: Route) -> None:
         self.grasp = GRASPS.get(layout.object_kind, Grasp())
-        self.plan = way_points(layout, state[:3], route, self.grasp)
+        self.plan = way_points(layout, route, self.grasp)
         self.route = route
         self.number = 0
         self._waited = 0
@@ -144,20 +141,12 @@ class Expert:
         """The next action; after the last way point the arm stays where it is, gripper open."""
         position = state[:3]
         self._advance(position)
-        point = self.plan[min(self.number, len(self.plan) - 1)]
-        speed = self.route.speed
-        action = np.zeros(7)
-        wanted = (point.target - position) / GAIN
-        if point.along_a_line:
-            wanted = wanted * min(1.0, speed / np.abs(wanted).max())
-        action[:3] = np.clip(wanted, -speed, speed)
-        action[6] = point.gripper
-        return action
+        return self.plan[min(self.number, len(self.plan) - 1)].action(position, self.route.speed)
 
     def _advance(self, position: Float[Array, "3"]) -> None:
         while not self.finished:
             point = self.plan[self.number]
-            if np.abs(point.target - position).max() > point.tolerance:
+            if not point.near(position):
                 return
             if self._waited < point.wait:
                 self._waited += 1

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from lerobot_policy_quantile.scenes.contract import Array
+from lerobot_policy_quantile.core._names import nearest
+from lerobot_policy_quantile.scenes.contract import Array, Layout
 from lerobot_policy_quantile.scenes.expert import CLOSED, GAIN, GRASPS, OPEN, Grasp
 
 SPEED = 0.33
@@ -86,6 +87,12 @@ class Moment:
     object_kind: str
     goal: Float[Array, "3"]  # the basket's centre on the ground
 
+    @classmethod
+    def of(cls, state: Float[Array, "8"], layout: Layout) -> "Moment":
+        """A moment of a scene."""
+        goal = np.array([*layout.goal[:2], layout.ground])
+        return cls(state[:3], finger_of(state), layout.object, layout.object_kind, goal)
+
     @property
     def grasp(self) -> Grasp:
         """How this kind of object is taken."""
@@ -112,6 +119,17 @@ class Moment:
         """Whether it lies in the basket."""
         aside = np.abs(self.object - self.goal)[:2].max()
         return bool(aside < BASKET and self.object[2] < self.goal[2] + RIM and not self.held)
+
+
+def finger_of(state: Float[Array, "8"]) -> float:
+    """Position of one finger joint, from a robot state."""
+    return float(state[6] - state[7]) / 2
+
+
+def require_known(kind: str) -> None:
+    """Refuse a thing whose grip was never measured."""
+    if kind not in HELD_FINGER:
+        raise ValueError(f"object must be one of {', '.join(HELD_FINGER)}; got {kind!r}{nearest(kind, HELD_FINGER)}")
 
 
 def reflex(now: Moment) -> Float[Array, "7"]:

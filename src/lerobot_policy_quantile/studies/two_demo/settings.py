@@ -31,10 +31,10 @@ class Settings:
     seeds: int = 1
     """Training seeds 0..seeds-1: the batch sequence, and what no base gives (with a base: nothing)."""
     updates: int = 6000
-    learning_rate: float = 1e-4
-    """Of the expert, which is pretrained; higher rates failed more often in trials (docs/study.md)."""
+    learning_rate: float = 5e-4
+    """Of the expert."""
     head_learning_rate: float = 1e-3
-    prompt_learning_rate: float = 4e-4
+    prompt_learning_rate: float = 1e-3
     warmup: int = 200
     final_fraction: float = 0.1
     """Of the peak learning rate, at the last update."""
