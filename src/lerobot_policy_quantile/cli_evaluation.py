@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from lerobot_policy_quantile.cli_suites import Choice, estimate, halts_of, print_listing
+from lerobot_policy_quantile.processes import share_cores
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.evaluation.engine import MakeCrew
@@ -104,7 +105,7 @@ def evaluate(
     replicas: Annotated[int, typer.Option(min=1, help="Policy replicas of the ray engine.")] = 1,
 ) -> None:
     """Run policies in closed loop; `EVAL_HELP` is what the user reads."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    share_cores(workers)
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.journal import JournalError
     from lerobot_policy_quantile.evaluation.plan import parse_numbers

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from lerobot_policy_quantile.processes import share_cores
+
 if TYPE_CHECKING:
     from lerobot_policy_quantile.pretraining.budgets import Budget
 
@@ -32,7 +34,7 @@ def pretrain(
 
     qhead eval --policy OUT/policy --decoder median --camera-size 96 --tasks 0-4 --indices 0-9 --out runs/try
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    share_cores(workers)
     from lerobot_policy_quantile.pretraining.budgets import budget_named
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from lerobot_policy_quantile.processes import share_cores
+
 if TYPE_CHECKING:
     from lerobot_policy_quantile.studies.two_demo.records import Study
     from lerobot_policy_quantile.studies.two_demo.settings import Settings
@@ -36,11 +38,6 @@ TWO_DEMO_HELP = "\n\n".join(
 )
 
 
-@study.callback()
-def _root() -> None:
-    """Without it, typer would hide the name of a lone command."""
-
-
 @study.command("two-demo", help=TWO_DEMO_HELP)
 def two_demo(
     out: Annotated[Path, typer.Option(help="Folder of the study.")],
@@ -52,6 +49,9 @@ def two_demo(
         bool | None, typer.Option("--obstacle/--no-obstacle", help="Only this setting; both if left out.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Training seeds.")] = None,
+    first_seed: Annotated[
+        int | None, typer.Option(min=0, help="The first of them: other machines may take the others.")
+    ] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="Per stochastic decoder and training seed.")] = None,
     updates: Annotated[int | None, typer.Option(min=1, help="Per head.")] = None,
     decoder: Annotated[
@@ -67,7 +67,7 @@ def two_demo(
     report: Annotated[bool, typer.Option(help="Write OUT/report.html and OUT/report.md at the end.")] = True,
 ) -> None:
     """Run the two-demonstration study; `TWO_DEMO_HELP` is what the user reads."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    share_cores(workers)
     from lerobot_policy_quantile.studies.two_demo.settings import changed, load_settings
 
     try:
@@ -76,6 +76,7 @@ def two_demo(
             scenes=None if not scene else tuple(dict.fromkeys(scene)),
             obstacle=None if obstacle is None else (obstacle,),
             seeds=seeds,
+            first_seed=first_seed,
             episodes=episodes,
             updates=updates,
             first_episode=first_episode,
@@ -85,6 +86,32 @@ def two_demo(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     raise typer.Exit(_run(out, asked, base, workers, report=report))
+
+
+@study.command()
+def summarise(
+    folders: Annotated[list[Path], typer.Argument(help="Folders that `qhead study two-demo` wrote, finished or not.")],
+    into: Annotated[Path, typer.Option(help="Folder of the summaries; what it holds already stays.")],
+) -> None:
+    """Summarise journals: one small file per arm and training seed, and README.md over all of them.
+
+    A study that ran in parts (other days, other machines) meets here. Parts with other settings, weights or simulators
+    are refused.
+    """
+    from lerobot_policy_quantile.evaluation.journal import JournalError
+    from lerobot_policy_quantile.report.summary_page import summary_page
+    from lerobot_policy_quantile.studies.two_demo.records import load_study
+    from lerobot_policy_quantile.studies.two_demo.stages import write_text
+    from lerobot_policy_quantile.studies.two_demo.summary import keep_summaries
+
+    try:
+        for folder in folders:
+            found = keep_summaries(load_study(folder), into)
+    except (ValueError, OSError, JournalError) as error:
+        Console(stderr=True, soft_wrap=True).print(f"qhead study summarise: {error}", markup=False, highlight=False)
+        raise typer.Exit(1) from None
+    write_text(into / "README.md", summary_page(found))
+    typer.echo(f"{sum(summary.episodes for summary in found)} episodes in {len(found)} files; {into / 'README.md'}")
 
 
 def _run(out: Path, settings: "Settings", base: str, workers: int, *, report: bool) -> int:

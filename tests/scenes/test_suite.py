@@ -1,6 +1,7 @@
 """Every scene of the registry keeps the contract's promises."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,9 +28,16 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def other_process():
-    """Started first, so that it works while this process does; read last."""
+    """Started first, so that it works while this process does; read last. It draws pictures without threads."""
     command = [sys.executable, "-m", "tests.scenes.rollouts", *available_scenes()]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LP_NUM_THREADS": "0"},
+    )
 
 
 @pytest.fixture(scope="module")

@@ -41,9 +41,13 @@ def write_study(folder: Path, *, episodes: int = 6, seeds: int = 1, updates: int
     settings = {
         "arms": ["embedded", "embedded+obstacle"],
         "seeds": seeds,
+        "first_seed": 0,
         "updates": updates,
         "episodes": episodes,
+        "first_episode": 0,
         "learning_rate": 5e-4,
+        "head_learning_rate": 1e-3,
+        "prompt_learning_rate": 1e-3,
         "camera_size": SIZE,
         "decoders": EVERYWHERE + [("quantile", decoder) for decoder in SWEEP],
         "obstacle_decoders": SWEEP,

@@ -10,7 +10,7 @@ from itertools import product
 from lerobot_policy_quantile.report.closed_loop import results_of, setting_name
 from lerobot_policy_quantile.report.palette import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.report.training import mean_costs
-from lerobot_policy_quantile.studies.two_demo.records import Arm, Result, Study
+from lerobot_policy_quantile.studies.two_demo.records import Arm, Result, Study, training_seeds
 
 PAPER_EPISODES = 100
 PAPER_UPDATES = 6000
@@ -213,7 +213,7 @@ def missing(study: Study) -> list[str]:
 
 
 def _missing_in(arm: Arm, study: Study) -> list[str]:
-    seeds = range(int(study.settings.get("seeds", 0)))
+    seeds = training_seeds(study.settings)
     gaps = []
     if not arm.demonstrations:
         gaps.append("no demonstrations")

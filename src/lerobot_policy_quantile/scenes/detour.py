@@ -59,7 +59,11 @@ def expert_for(scene: Scene, route: Route) -> Expert | Detour:
 def way_points(
     layout: Layout, start: Float[Array, "3"], route: Route, grasp: Grasp
 ) -> tuple[list[WayPoint], list[WayPoint]]:
-    """On the way out, and, where the obstacle stands, on the way to the goal."""
+    """On the way out, and, where the obstacle stands, on the way to the goal.
+
+    All routes end their way out beside the object: the reflex then comes in from the side, so the demonstrations show
+    how to aim across the way as well as along it.
+    """
     thing = layout.object
     ahead = (thing - start)[:2] / np.linalg.norm((thing - start)[:2])
     aside = SIDES[route.side] * route.offset * np.array([-ahead[1], ahead[0]])
@@ -69,7 +73,7 @@ def way_points(
         return np.array([*(place + aside), height])
 
     if layout.obstacle is None:
-        return [WayPoint("approach", at((start + thing)[:2] / 2, high), OPEN, 0.005, along_a_line=True)], []
+        return [WayPoint("approach", at(thing[:2], high), OPEN, 0.005, along_a_line=True)], []
     return [
         WayPoint("approach", at(start[:2] + LEAD * ahead, high), OPEN, 0.02, along_a_line=True),
         WayPoint("approach", at(thing[:2], high), OPEN, 0.02),

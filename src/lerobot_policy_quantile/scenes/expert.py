@@ -30,7 +30,7 @@ class Route:
     offset: float = 0.11
     height: float = 0.18  # of the approach, above the ground
     speed: float = 0.33
-    detour_speed: float = 0.2  # on the way out
+    detour_speed: float = 0.25  # on the way out
 
     def __post_init__(self) -> None:
         if self.side not in SIDES:
@@ -44,8 +44,8 @@ class Route:
             raise ValueError(f"height must lie in (0, 0.5] metres; got {self.height}")
 
     def around_obstacle(self) -> "Route":
-        """The same side for the obstacle scene: further out and lower (the paper's figures)."""
-        return replace(self, offset=0.15, height=0.12)
+        """The same side for the obstacle scene: further out and lower (the paper's figures), and slower."""
+        return replace(self, offset=0.15, height=0.12, detour_speed=0.2)
 
 
 @dataclass(frozen=True)

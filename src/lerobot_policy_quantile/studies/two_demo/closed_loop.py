@@ -69,7 +69,7 @@ def arm_plan(arm: str, settings: Settings) -> Plan:
     return Plan(
         tuple(
             EpisodeKey(arm, task, index, episode, records.policy_name(head, training_seed), decoder)
-            for training_seed in range(settings.seeds)
+            for training_seed in settings.training_seeds
             for head, decoder in settings.arm_decoders(arm)
             for episode in settings.arm_episodes(head, decoder)
         )
@@ -98,7 +98,7 @@ def repeat_checks(folder: Path, settings: Settings) -> list[records.Check]:
     rows = read_rows(folder / records.JOURNAL)
     return [
         identical_repeats(name, _median_rows(rows, name))
-        for name in (records.policy_name("quantile", seed) for seed in range(settings.seeds))
+        for name in (records.policy_name("quantile", seed) for seed in settings.training_seeds)
     ]
 
 

@@ -53,6 +53,12 @@ def seed_folder(arm: Path, training_seed: int) -> Path:
     return arm / f"seed{training_seed}"
 
 
+def training_seeds(settings: Mapping[str, Any]) -> range:
+    """Those that study.json asks for."""
+    first = int(settings.get("first_seed", 0))
+    return range(first, first + int(settings.get("seeds", 0)))
+
+
 @dataclass(frozen=True)
 class Check:
     """One verification: what was compared, the figure that came out, whether it holds."""
@@ -316,7 +322,7 @@ def _load_arm(folder: Path, settings: Mapping[str, Any]) -> Arm:
     facts = json.loads((folder / ARM).read_text())
     values: dict[str, Any] = {name: None if p is None else np.array(p) for name, p in facts["places"].items()}
     places = Places(**values)
-    seeds = [seed for seed in range(settings["seeds"]) if seed_folder(folder, seed).is_dir()]
+    seeds = [seed for seed in training_seeds(settings) if seed_folder(folder, seed).is_dir()]
     demonstrations, control = load_demonstrations(folder, facts)
     return Arm(
         name=folder.name,

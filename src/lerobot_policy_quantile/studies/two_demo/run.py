@@ -61,7 +61,7 @@ def _cache(crew: Crew, folders: list[Path], settings: Settings, base: str, narra
 def _train(crew: Crew, folders: list[Path], settings: Settings, base: str, narrator: Narrator) -> None:
     jobs = [
         job
-        for seed in range(settings.seeds)
+        for seed in settings.training_seeds
         for folder in folders
         for head in records.HEADS
         if not (job := training.Job(folder, settings, base, head, seed)).stamp.done()
@@ -71,7 +71,7 @@ def _train(crew: Crew, folders: list[Path], settings: Settings, base: str, narra
     else:
         narrator.say("training: done before")
     for folder in folders:
-        for seed in range(settings.seeds):
+        for seed in settings.training_seeds:
             _check_common(folder, seed)
 
 
@@ -121,7 +121,7 @@ def _draw(crew: Crew, folders: list[Path], settings: Settings, base: str, narrat
     missing = [
         (folder, seed, settings, base)
         for folder in folders
-        for seed in range(settings.seeds)
+        for seed in settings.training_seeds
         if not first_draws.stamp_of(records.seed_folder(folder, seed), settings, base).done()
     ]
     if not missing:

@@ -29,7 +29,8 @@ class Settings:
     scenes: tuple[str, ...] = ("embedded",)
     obstacle: tuple[bool, ...] = (False, True)
     seeds: int = 1
-    """Training seeds 0..seeds-1: the batch sequence, and what no base gives (with a base: nothing)."""
+    """Number of training seeds: the batch sequence, and what no base gives (with a base: nothing)."""
+    first_seed: int = 0
     updates: int = 6000
     learning_rate: float = 5e-4
     """Of the expert."""
@@ -69,6 +70,11 @@ class Settings:
             raise ValueError(f"final_fraction must lie in [0, 1]; got {self.final_fraction}")
         if "median" not in self.decoders:
             raise ValueError(f"decoders must hold median, whose repeats are compared; got {', '.join(self.decoders)}")
+
+    @property
+    def training_seeds(self) -> range:
+        """The training seeds."""
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     @property
     def arms(self) -> tuple[str, ...]:

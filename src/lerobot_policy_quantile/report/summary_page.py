@@ -1,0 +1,149 @@
+"""Summaries of a two-demonstration study as one Markdown page: rates, targets, cost, and what has not run yet."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from lerobot_policy_quantile.report.palette import HEADS, decoder_name, is_deterministic
+from lerobot_policy_quantile.studies.two_demo.records import Result
+from lerobot_policy_quantile.studies.two_demo.summary import Outcomes, Summary, pooled
+
+OBSTACLE = "+obstacle"
+LEAST_FREE, LEAST_BEST = 85.0, 90.0
+"""Rates aimed at: every quantile decoder without the obstacle, the best one with it."""
+LEAST_SAVING = 8.0
+"""Times less expert time per replan than flow matching."""
+
+
+def summary_page(found: Sequence[Summary]) -> str:
+    """The page over all summaries of one study."""
+    arms: dict[str, list[Summary]] = {}
+    for summary in found:
+        arms.setdefault(summary.arm, []).append(summary)
+    lines = ["# The two-demonstration study, from its journals", "", *_circumstances(found), "", "## Targets", ""]
+    lines += _table(("target", "seen", ""), [row for arm, parts in arms.items() for row in _targets(arm, parts)])
+    for arm, parts in arms.items():
+        lines += ["", f"## {arm}", "", *_arm(parts)]
+    lines += ["", "## Cost of a replan", "", *_costs(found)]
+    lines += ["", "## How to read it", "", *_legend()]
+    return "\n".join(lines) + "\n"
+
+
+def _circumstances(found: Sequence[Summary]) -> list[str]:
+    settings = found[0].settings
+    rates = ", ".join(
+        f"{word} {settings[name]:g}"
+        for word, name in (
+            ("expert", "learning_rate"),
+            ("head", "head_learning_rate"),
+            ("prompts", "prompt_learning_rate"),
+        )
+    )
+    return [
+        f"{settings['updates']:,} updates for every head; learning rates: {rates}; episodes numbered from"
+        f" {settings['first_episode']} on; base `{settings['base']}`."
+    ]
+
+
+def _targets(arm: str, parts: Sequence[Summary]) -> list[tuple[str, ...]]:
+    results = [result for result in pooled(parts) if result.head == "quantile" and result.episodes]
+    sampled = [result for result in results if not is_deterministic(result.head, result.decoder)]
+    rows = []
+    if not sampled:
+        return []
+    if arm.endswith(OBSTACLE):
+        best = max(sampled, key=lambda result: result.rate)
+        rows.append((f"{arm}: best quantile decoder at least {LEAST_BEST:g} %", _seen(best), best.rate >= LEAST_BEST))
+    else:
+        worst = min(sampled, key=lambda result: result.rate)
+        statement = f"{arm}: every quantile decoder at least {LEAST_FREE:g} %"
+        rows.append((statement, f"lowest: {_seen(worst)}", worst.rate >= LEAST_FREE))
+        centre = next((result for result in results if result.decoder == "median"), None)
+        if centre is not None:
+            rows.append((f"{arm}: median 100 %", _seen(centre), centre.success == centre.episodes))
+    return [(statement, seen, "holds" if true else "**missed**") for statement, seen, true in rows]
+
+
+def _seen(result: Result) -> str:
+    return f"{decoder_name(result.head, result.decoder)} {result.rate:.0f} % ({result.success}/{result.episodes})"
+
+
+def _arm(parts: Sequence[Summary]) -> list[str]:
+    seeds = [summary.training_seed for summary in parts]
+    lengths = " and ".join(map(str, parts[0].demonstrations))
+    rows = [_row(result, parts) for result in pooled(parts)]
+    header = ("head", "decoder", "success", "rate", "95 % interval", "paper", "left / right", "touched", "steps")
+    return [
+        f"Demonstrations of {lengths} actions; training seeds {', '.join(map(str, seeds))};"
+        f" {parts[0].episodes_asked} episodes asked per stochastic decoder and seed; checks passed:"
+        f" {', '.join(f'{summary.checks_passed} of {summary.checks}' for summary in parts)}.",
+        "",
+        *_table((*header, *(f"seed {seed}" for seed in seeds)), rows),
+    ]
+
+
+def _row(result: Result, parts: Sequence[Summary]) -> tuple[str, ...]:
+    mine = [_of(summary, result) for summary in parts]
+    ran = [outcome for outcome in mine if outcome is not None]
+    count = sum(len(outcome.letters) for outcome in ran)
+    low, high = result.interval
+    fixed = is_deterministic(result.head, result.decoder)
+    return (
+        HEADS.get(result.head, result.head),
+        "" if result.decoder == "own" else decoder_name(result.head, result.decoder),
+        f"{result.success}/{result.episodes}" + (f" ({result.errors} errors)" if result.errors else ""),
+        f"{result.rate:.0f} %" if result.episodes else "",
+        "deterministic" if fixed else f"{low:.0f} to {high:.0f}",
+        "" if result.paper is None else f"{result.paper:g} %",
+        f"{result.left} / {result.right}" if result.success else "",
+        str(sum(outcome.contacts for outcome in ran)),
+        f"{sum(outcome.steps * len(outcome.letters) for outcome in ran) / count:.0f}" if count else "",
+        *("" if outcome is None else f"{outcome.success}/{outcome.episodes}" for outcome in mine),
+    )
+
+
+def _of(summary: Summary, result: Result) -> Outcomes | None:
+    pairs = {(outcome.head, outcome.decoder): outcome for outcome in summary.outcomes}
+    return pairs.get((result.head, result.decoder))
+
+
+def _costs(found: Sequence[Summary]) -> list[str]:
+    rows = []
+    for summary in found:
+        known = {cost.head: cost for cost in summary.costs}
+        if {"quantile", "flow"} <= known.keys():
+            quantile, flow = known["quantile"], known["flow"]
+            ratio = flow.expert_ms / quantile.expert_ms
+            rows.append((summary, quantile, flow, ratio))
+    if not rows:
+        return ["Not measured yet."]
+    middle = median(ratio for *_, ratio in rows)
+    verdict = "holds" if middle >= LEAST_SAVING else "**missed**"
+    table = [
+        (
+            f"{summary.arm}, seed {summary.training_seed}",
+            f"{quantile.expert_passes} / {flow.expert_passes}",
+            f"{quantile.expert_ms:.1f} / {flow.expert_ms:.1f}",
+            f"{ratio:.1f}x",
+            f"{flow.total_ms / quantile.total_ms:.1f}x",
+        )
+        for summary, quantile, flow, ratio in rows
+    ]
+    return [
+        *_table(("", "expert passes, quantile / flow", "expert ms", "expert time", "whole replan"), table),
+        "",
+        f"Aimed at: {LEAST_SAVING:g} times less expert time; median over these runs {middle:.1f}x: {verdict}.",
+    ]
+
+
+def _legend() -> list[str]:
+    return [
+        "- Rates leave out episodes that ended in an error. Intervals are Wilson's, all training seeds pooled.",
+        "- Left / right: the side on which successes first passed the obstacle, or where it would stand.",
+        "- Touched: episodes in which anything touched the obstacle, successes included. Steps: mean actions.",
+        "- The files beside this page hold one letter per episode in the order of their numbers: l left, r right, n"
+        " never passed; a capital is a success, e an error.",
+    ]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
