@@ -82,6 +82,7 @@ def test_the_dry_run_lists_everything_and_why_not():
         (("--suite", "libero", "--protocol", "mine", "--dry-run"), "--protocol must be one of paper, openpi"),
         (("--suite", "libero_plus", "--category", "smell", "--dry-run"), "--category must be one of"),
         (("--dry-run",), "need --suite"),
+        (("--suite", "libero", "--tasks", "0", "--scene", "embedded", "--dry-run"), "leave out --scene, --tasks"),
         (("--suite", "libero_object"), "--out and --policy must be given"),
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--budget", "soon"), "--budget must read"),
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--until", "0"), "--until must be a width"),

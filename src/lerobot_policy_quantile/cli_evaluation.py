@@ -54,6 +54,7 @@ EVAL_HELP = "\n\n".join(
 
 
 def evaluate(
+    context: typer.Context,
     out: Annotated[Path | None, typer.Option(help="Folder of the run: journal, table and side files.")] = None,
     policy: Annotated[
         Strings,
@@ -116,6 +117,7 @@ def evaluate(
     try:
         sources = _sources(policy)  # before anything that takes time
         if suite is not None:
+            _require_left_out(context, "scene", "tasks", "indices")
             base_seed = parse_numbers("--seeds", seeds)[0]
             choice = Choice(suite, protocol, episodes, category, sample, base_seed)
             entries = choice.entries()
@@ -144,6 +146,14 @@ def evaluate(
         Console(stderr=True, soft_wrap=True).print(f"qhead eval: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from None
     raise typer.Exit(code)
+
+
+def _require_left_out(context: typer.Context, *names: str) -> None:
+    """Refuse options that a suite takes the place of."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    given = [f"--{name}" for name, source in sources.items() if source is not None and source.name != "DEFAULT"]
+    if given:
+        raise ValueError(f"--suite says which scenes, tasks and initial states are run; leave out {', '.join(given)}")
 
 
 def _sources(policies: list[str]) -> dict[str, str]:
