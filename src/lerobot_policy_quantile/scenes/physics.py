@@ -11,7 +11,7 @@ step, and rendering after the step would show another moment.
 import atexit
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
@@ -23,6 +23,7 @@ from jaxtyping import Float
 from robosuite.utils.observables import Observable, sensor
 from robosuite.utils.transform_utils import convert_quat, quat2axisangle
 
+from lerobot_policy_quantile.scenes.arm_control import controls, one_reading
 from lerobot_policy_quantile.scenes.contract import Array, Frames, Scene, require_action
 from lerobot_policy_quantile.scenes.kept_start import KeptStart, Key
 
@@ -90,15 +91,11 @@ class Light:
         model, data, robot = self.sim.model._model, self.sim.data._data, self.robots[0]  # type: ignore[attr-defined]
         substeps = round(self.control_timestep / self.model_timestep)  # type: ignore[attr-defined]
         self.touches = 0
-        hold = _held_control(robot, action)
-        with _solver_for_forward(self.sim), _one_reading(robot.controller):
-            for substep in range(substeps):
+        with _solver_for_forward(self.sim), one_reading(robot.controller):
+            for control in controls(robot, action, substeps):
                 mujoco.mj_step1(model, data)
                 self.sim.forward()
-                if substep == 0:
-                    robot.control(action, policy_step=True)  # all that `_pre_action` does for one arm
-                else:
-                    hold()
+                control()
                 mujoco.mj_step2(model, data)
                 self._update_observables()  # type: ignore[attr-defined]
                 self.touches += self._touched(data)
@@ -111,7 +108,7 @@ class Light:
     def _touched(self, data: Any) -> bool:
         if self.obstacle_geoms is None or data.ncon == 0:
             return False
-        return bool(self.obstacle_geoms[data.contact.geom].any())
+        return np.count_nonzero(self.obstacle_geoms[data.contact.geom]) > 0
 
     def find_obstacle(self, body: str) -> None:
         """Remember which geoms belong to the obstacle's body, if there is one."""
@@ -135,64 +132,6 @@ def _solver_for_forward(sim: Any) -> Iterator[None]:
         yield
     finally:
         del sim.forward
-
-
-def _held_control(robot: Any, action: Float[Array, "7"]) -> Callable[[], None]:
-    """What `robot.control` does between policy steps, with limits and actuators looked up once."""
-    model, data, controller, gripper = robot.sim.model, robot.sim.data._data, robot.controller, robot.gripper
-    arm, (low, high) = robot._ref_joint_actuator_indexes, robot.torque_limits
-    fingers = [model.actuator_name2id(name) for name in gripper.actuators]
-    ends = model.actuator_ctrlrange[fingers]
-    bias, weight = 0.5 * (ends[:, 1] + ends[:, 0]), 0.5 * (ends[:, 1] - ends[:, 0])
-    command = action[controller.control_dim :]
-
-    def hold() -> None:
-        robot.torques = np.clip(controller.run_controller(), low, high)
-        data.ctrl[fingers] = bias + weight * gripper.format_action(command)
-        data.ctrl[arm] = robot.torques
-
-    return hold
-
-
-@contextmanager
-def _one_reading(controller: Any) -> Iterator[None]:
-    """Inside, the arm's controller reads the simulator with one Jacobian instead of four; the numbers are the same."""
-    sim, joints = controller.sim, _together(controller.qvel_index)
-    places = _together(controller.qpos_index)
-    model, data = sim.model._model, sim.data._data
-    site = sim.model.site_name2id(controller.eef_name)
-    jacobian = np.zeros((6, model.nv))
-    position, rotation = jacobian[:3], jacobian[3:]
-    inertia = np.zeros((model.nv, model.nv))
-
-    def update(force: bool = False) -> None:
-        if not (controller.new_update or force):
-            return
-        sim.forward()
-        mujoco.mj_jacSite(model, data, position, rotation, site)
-        mujoco.mj_fullM(model, inertia, data.qM)
-        controller.ee_pos = data.site_xpos[site].copy()
-        controller.ee_ori_mat = data.site_xmat[site].reshape(3, 3).copy()
-        controller.ee_pos_vel, controller.ee_ori_vel = position @ data.qvel, rotation @ data.qvel
-        controller.joint_pos, controller.joint_vel = data.qpos[places].copy(), data.qvel[joints].copy()
-        # Columns first where robosuite's are: sums of products keep their order, hence their last bits.
-        controller.J_pos = np.array(position[:, joints], order="F")
-        controller.J_ori = np.array(rotation[:, joints], order="F")
-        controller.J_full = np.array(jacobian[:, joints], order="F")
-        controller.mass_matrix = np.array(inertia[joints][:, joints], order="F")
-        controller.new_update = False
-
-    controller.update = update
-    try:
-        yield
-    finally:
-        del controller.update
-
-
-def _together(indexes: Sequence[int]) -> slice | list[int]:
-    """The indexes as a slice if they follow one another, which numpy takes many times faster."""
-    run = range(indexes[0], indexes[0] + len(indexes))
-    return slice(run.start, run.stop) if list(indexes) == list(run) else list(indexes)
 
 
 @contextmanager
