@@ -70,7 +70,7 @@ def _seen(result: Result) -> str:
 def _arm(parts: Sequence[Summary]) -> list[str]:
     seeds = [summary.training_seed for summary in parts]
     lengths = " and ".join(map(str, parts[0].demonstrations))
-    rows = [_row(result, parts) for result in pooled(parts)]
+    rows = [_row(result, parts) for result in sorted(pooled(parts), key=lambda result: result.head != "quantile")]
     header = ("head", "decoder", "success", "rate", "95 % interval", "paper", "left / right", "touched", "steps")
     return [
         f"Demonstrations of {lengths} actions; training seeds {', '.join(map(str, seeds))};"
@@ -140,6 +140,7 @@ def _legend() -> list[str]:
         "- Rates leave out episodes that ended in an error. Intervals are Wilson's, all training seeds pooled.",
         "- Left / right: the side on which successes first passed the obstacle, or where it would stand.",
         "- Touched: episodes in which anything touched the obstacle, successes included. Steps: mean actions.",
+        "- What differs from the paper's experiment: `docs/study.md`. Arms and seeds without a file have not run.",
         "- The files beside this page hold one letter per episode in the order of their numbers: l left, r right, n"
         " never passed; a capital is a success, e an error.",
     ]

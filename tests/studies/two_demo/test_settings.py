@@ -5,6 +5,7 @@ import json
 import pytest
 
 from lerobot_policy_quantile.studies.two_demo import settings as module
+from lerobot_policy_quantile.studies.two_demo.closed_loop import arm_plan
 from lerobot_policy_quantile.studies.two_demo.paper import FREE, OBSTACLE
 from lerobot_policy_quantile.studies.two_demo.settings import Settings, changed, fix_settings, load_settings
 
@@ -38,6 +39,16 @@ def test_development_and_evaluation_episodes_do_not_meet():
 )  # fmt: skip
 def test_deterministic_decoders_run_once_and_the_median_twice(head, decoder, count):
     assert len(Settings().arm_episodes(head, decoder)) == count
+
+
+def test_decoders_take_turns_so_that_half_a_run_has_half_of_each():
+    settings = Settings(episodes=4, seeds=1, first_seed=2)
+    plan = list(arm_plan("embedded", settings))
+    pairs = settings.arm_decoders("embedded")
+    assert len(plan) == len(set(plan)) == sum(len(settings.arm_episodes(*pair)) for pair in pairs)
+    assert [(key.policy, key.decoder) for key in plan[: len(pairs)]] == [(f"{h}-2", d) for h, d in pairs]
+    early = [key for key in plan if key.seed < 2]
+    assert plan[: len(early)] == early
 
 
 @pytest.mark.parametrize(

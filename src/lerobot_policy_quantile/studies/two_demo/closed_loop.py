@@ -64,14 +64,19 @@ class StudyWorkshop:
 
 
 def arm_plan(arm: str, settings: Settings) -> Plan:
-    """Every (head, decoder, training seed, episode) of an arm; what is compared sees the same noise."""
+    """Every (head, decoder, training seed, episode) of an arm; what is compared sees the same noise.
+
+    Decoders take turns, episode by episode: a run that has come half-way has half of every decoder's episodes.
+    """
     task, index, _ = KEY
+    numbers = {pair: settings.arm_episodes(*pair) for pair in settings.arm_decoders(arm)}
     return Plan(
         tuple(
             EpisodeKey(arm, task, index, episode, records.policy_name(head, training_seed), decoder)
             for training_seed in settings.training_seeds
-            for head, decoder in settings.arm_decoders(arm)
-            for episode in settings.arm_episodes(head, decoder)
+            for episode in sorted(set().union(*numbers.values()))
+            for (head, decoder), its in numbers.items()
+            if episode in its
         )
     )
 
