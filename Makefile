@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.ready ## two demonstrations, four heads, every route: the study in miniature, with a report (eleven minutes on two cores)
+demo: .venv/.ready ## two demonstrations, four heads, every route: the study in miniature, with a report (ten minutes on two cores)
 	@$(PY) scripts/check_gl.py
 	@.venv/bin/qhead study two-demo --settings demo --out runs/demo
 
