@@ -56,6 +56,7 @@ def test_decoders_take_turns_so_that_half_a_run_has_half_of_each():
     [
         ("updats = 5", "got 'updats'; did you mean 'updates'"),
         ("updates = 0", "updates must be at least 1; got 0"),
+        ("first_seed = -1", "first_seed must not be negative; got -1"),
         ("learning_rate = -1.0", "learning_rate must be positive"),
         ("head_learning_rate = 0.0", "head_learning_rate must be positive"),
         ('scenes = ["embeded"]', "got 'embeded'; did you mean 'embedded'"),

@@ -63,6 +63,9 @@ class Settings:
         for name in ("seeds", "updates", "episodes", "draws", "camera_size", "limit", "obstacle_limit"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("first_seed", "first_episode"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
         for name in ("learning_rate", "head_learning_rate", "prompt_learning_rate"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
