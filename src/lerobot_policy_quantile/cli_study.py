@@ -107,10 +107,10 @@ def summarise(
     try:
         for folder in folders:
             found = keep_summaries(load_study(folder), into)
+            write_text(into / "README.md", summary_page(found))
     except (ValueError, OSError, JournalError) as error:
         Console(stderr=True, soft_wrap=True).print(f"qhead study summarise: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from None
-    write_text(into / "README.md", summary_page(found))
     typer.echo(f"{sum(summary.episodes for summary in found)} episodes in {len(found)} files; {into / 'README.md'}")
 
 

@@ -1,4 +1,4 @@
-"""Summaries of a two-demonstration study as one Markdown page: rates, targets, cost, and what has not run yet."""
+"""Summaries of a two-demonstration study as one Markdown page: targets, rates, cost."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -7,7 +7,6 @@ from lerobot_policy_quantile.report.palette import HEADS, decoder_name, is_deter
 from lerobot_policy_quantile.studies.two_demo.records import Result
 from lerobot_policy_quantile.studies.two_demo.summary import Outcomes, Summary, pooled
 
-OBSTACLE = "+obstacle"
 LEAST_FREE, LEAST_BEST = 85.0, 90.0
 """Rates aimed at: every quantile decoder without the obstacle, the best one with it."""
 LEAST_SAVING = 8.0
@@ -50,7 +49,7 @@ def _targets(arm: str, parts: Sequence[Summary]) -> list[tuple[str, ...]]:
     rows = []
     if not sampled:
         return []
-    if arm.endswith(OBSTACLE):
+    if parts[0].obstacle:
         best = max(sampled, key=lambda result: result.rate)
         rows.append((f"{arm}: best quantile decoder at least {LEAST_BEST:g} %", _seen(best), best.rate >= LEAST_BEST))
     else:

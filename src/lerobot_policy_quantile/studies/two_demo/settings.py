@@ -10,7 +10,7 @@ from typing import Any
 from lerobot_policy_quantile.core._names import nearest
 from lerobot_policy_quantile.core.decoders import PRESETS, canonical_text
 from lerobot_policy_quantile.studies.two_demo.paper import OWN
-from lerobot_policy_quantile.studies.two_demo.records import HEADS, STUDY
+from lerobot_policy_quantile.studies.two_demo.records import HEADS, STUDY, training_seeds
 from lerobot_policy_quantile.studies.two_demo.stages import write_text
 
 OBSTACLE = "+obstacle"
@@ -77,7 +77,7 @@ class Settings:
     @property
     def training_seeds(self) -> range:
         """The training seeds."""
-        return range(self.first_seed, self.first_seed + self.seeds)
+        return training_seeds(asdict(self))
 
     @property
     def arms(self) -> tuple[str, ...]:

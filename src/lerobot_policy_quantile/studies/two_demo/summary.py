@@ -68,6 +68,16 @@ class Summary:
     outcomes: tuple[Outcomes, ...]
 
     @property
+    def obstacle(self) -> bool:
+        """Whether the obstacle stands there."""
+        return self.arm != self.scene
+
+    @property
+    def scene(self) -> str:
+        """Where it is."""
+        return self.arm.removesuffix("+obstacle")
+
+    @property
     def file_name(self) -> str:
         """Where it is kept."""
         return f"{self.arm}-seed{self.training_seed}.json"
@@ -187,10 +197,9 @@ def require_alike(found: Iterable[Summary]) -> None:
     """Refuse summaries that differ in what decides the numbers, naming what."""
     first: dict[str, tuple[str, Any]] = {}
     for summary in found:
-        scene = summary.arm.removesuffix("+obstacle")
         facts = {f"settings {name}": value for name, value in summary.settings.items()}
         for name, value in summary.versions.items():
-            facts[f"{summary.arm if name == 'limit' else scene} {name}"] = value
+            facts[f"{summary.arm if name == 'limit' else summary.scene} {name}"] = value
         for name, value in json.loads(json.dumps(facts)).items():
             file, known = first.setdefault(name, (summary.file_name, value))
             if known != value:
@@ -203,7 +212,7 @@ def pooled(parts: Iterable[Summary]) -> list[Result]:
     groups: dict[tuple[str, str], list[Outcomes]] = {}
     obstacle = False
     for summary in parts:
-        obstacle = summary.arm.endswith("+obstacle")
+        obstacle = summary.obstacle
         for outcome in summary.outcomes:
             groups.setdefault((outcome.head, outcome.decoder), []).append(outcome)
     return [_pooled(head, decoder, members, obstacle) for (head, decoder), members in groups.items()]
