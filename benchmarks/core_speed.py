@@ -10,13 +10,14 @@ Writes core_speed.md and core_speed.json; exits with 1 when a limit does not hol
 import argparse
 import platform
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
 from timing import Row, interleaved, milliseconds_row, peak_bytes, ratio_row, write
 from torch.nn import functional
 
-from lerobot_policy_quantile.core.decoders import PRESETS, parse_decoder
+from lerobot_policy_quantile.core.decoders import PRESETS, fit_copula, parse_decoder
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.core.losses import clean_target, keep_mask, masked_mean, pinball, quantile_loss
@@ -95,10 +96,11 @@ def decoding_rows(rounds: int) -> list[Row]:
     with torch.no_grad():
         knots = ordered_quantiles(step.median, positive_gaps(step.raw_gaps))
     quantiles = QuantileFunction(step.levels, knots)
-    episodes = episodes_from_seeds(range(BATCH))
-    decoders = [parse_decoder(name) for name in PRESETS]
-    works = [lambda d=d: d.decode(quantiles, episodes) for d in decoders]
-    times = interleaved(list(works), rounds)
+    copula = fit_copula(quantiles, step.target, step.valid)
+    decoders = [parse_decoder(name).with_copula(copula) for name in PRESETS]
+    episodes = [episodes_from_seeds(range(BATCH)) for _ in decoders]  # what they remember differs
+    works = [partial(decoder.decode, quantiles, own) for decoder, own in zip(decoders, episodes, strict=True)]
+    times = interleaved(works, rounds)
     return [
         milliseconds_row(f"decode a chunk, {name}, per episode", taken, BATCH, 2.0 if name == "density" else None)
         for name, taken in zip(PRESETS, times, strict=True)

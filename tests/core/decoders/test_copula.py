@@ -68,6 +68,15 @@ def test_draws_have_the_fitted_correlation_and_uniform_ranks():
     assert abs(float(ranks[..., 0].mean()) - 0.5) < 0.02
 
 
+def test_the_correlation_is_factored_once_however_many_chunks_are_drawn(monkeypatch):
+    calls, cholesky = [], torch.linalg.cholesky
+    monkeypatch.setattr(torch.linalg, "cholesky", lambda matrix: calls.append(1) or cholesky(matrix))
+    decoder = parse_decoder("copula").with_copula(correlation(3))
+    for _ in range(3):
+        decoder.decode(uniform_law(2), episodes_from_seeds(range(2)))
+    assert len(calls) == 1
+
+
 def test_chunks_follow_the_ar_process():
     decoder = parse_decoder("copula(rho=1)").with_copula(correlation(2))
     episode = Episode(4)

@@ -5,6 +5,7 @@ Axes: n training chunk, h chunk step, d action dim, c = h x d flattened. Not in 
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float
@@ -51,14 +52,19 @@ class CopulaLatents:
     def __post_init__(self) -> None:
         require_between("rho", self.rho, 0.0, 1.0)
 
-    def latents(self, episode: Episode, chunk_size: int, action_dim: int) -> Float[Tensor, "h d"]:
-        """z_k = rho z_{k-1} + sqrt(1 - rho^2) L eps_k with L L^T the fitted correlation."""
+    @cached_property
+    def factor(self) -> Float[Tensor, "c c"]:
+        """L with L L^T the fitted correlation, in double precision; computed once, not once a chunk."""
         if self.correlation is None:
             raise ValueError("decoder copula needs a correlation fitted to training data (fit_copula); got none")
+        factor: Tensor = torch.linalg.cholesky(self.correlation.double())
+        return factor
+
+    def latents(self, episode: Episode, chunk_size: int, action_dim: int) -> Float[Tensor, "h d"]:
+        """z_k = rho z_{k-1} + sqrt(1 - rho^2) L eps_k with L L^T the fitted correlation."""
         size = chunk_size * action_dim
-        require_shape("correlation", self.correlation, (size, size))
-        factor = torch.linalg.cholesky(self.correlation.double())
-        innovation = (factor @ episode.normal(size).double()).float()
+        require_shape("correlation", self.factor, (size, size))
+        innovation = (self.factor @ episode.normal(size).double()).float()
         if episode.latent is None:
             episode.latent = innovation
         else:
