@@ -74,10 +74,12 @@ def _require_same_run(out: Path, asked: dict[str, Any]) -> None:
 
 
 def _bar(notes: Console) -> Any:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    from lerobot_policy_quantile.evaluation.progress import LoggedProgress
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, TextColumn("left {task.fields[note]}"), console=notes)
+    return LoggedProgress(*columns, TextColumn("left {task.fields[note]}"), console=notes)
 
 
 def _make_data(plan: "Budget", out: Path, seed: int, workers: int, notes: Console) -> None:

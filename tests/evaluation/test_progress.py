@@ -1,10 +1,12 @@
 import io
 
+import pytest
 from rich.console import Console
+from rich.progress import MofNCompleteColumn
 
 from lerobot_policy_quantile.evaluation.journal import Journal
 from lerobot_policy_quantile.evaluation.outcome import Outcome
-from lerobot_policy_quantile.evaluation.progress import ProgressBar
+from lerobot_policy_quantile.evaluation.progress import LoggedProgress, ProgressBar
 from tests.support.fake_run import plan
 
 
@@ -27,3 +29,16 @@ def test_the_bar_tells_success_errors_and_what_the_journal_already_held(tmp_path
     assert "1 of 3 episodes are in the journal" in shown
     assert "3/3" in shown
     assert "Ctrl-C again kills them" in shown
+
+
+@pytest.mark.parametrize(("terminal", "told"), [(False, ["2/9", "4/9", "4/9"]), (True, ["4/9"])])
+def test_a_log_is_told_once_a_minute_and_at_the_end(terminal, told):
+    console = Console(file=io.StringIO(), width=40, force_terminal=terminal, color_system=None)
+    now = 0.0
+    with LoggedProgress(MofNCompleteColumn(), console=console, clock=lambda: now) as progress:
+        task = progress.add_task("work", total=9)
+        for moment in (30.0, 60.0, 90.0, 125.0):
+            now = moment
+            progress.update(task, advance=1)
+    lines = console.file.getvalue().split("\n")  # a terminal draws one line over and over
+    assert [line.split("\x1b[2K")[-1].strip() for line in lines if "/9" in line] == told

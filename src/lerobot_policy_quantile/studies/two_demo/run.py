@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lerobot_policy_quantile.evaluation.journal import read_rows
+from lerobot_policy_quantile.evaluation.progress import LoggedProgress
 from lerobot_policy_quantile.scenes.demonstrations import Demonstration
 from lerobot_policy_quantile.studies.two_demo import checks, closed_loop, demos, first_draws, records, training
 from lerobot_policy_quantile.studies.two_demo.crew import Crew
@@ -149,7 +150,7 @@ def _roll(folder: Path, settings: Settings, workers: int, narrator: Narrator) ->
 @contextmanager
 def _bar(narrator: Narrator) -> Iterator[Progress]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("updates,"), TimeRemainingColumn(), TextColumn("left"))
-    with Progress(*columns, TextColumn("{task.fields[text]}"), console=narrator.console) as bar:
+    with LoggedProgress(*columns, TextColumn("{task.fields[text]}"), console=narrator.console) as bar:
         yield bar
 
 
