@@ -26,6 +26,7 @@ from robosuite.utils.transform_utils import convert_quat, quat2axisangle
 from lerobot_policy_quantile.scenes.arm_control import controls, one_reading
 from lerobot_policy_quantile.scenes.contract import Array, Frames, Scene, require_action
 from lerobot_policy_quantile.scenes.kept_start import KeptStart, Key
+from lerobot_policy_quantile.scenes.visible import VisibleOnly, visible_only
 
 MUJOCO_VERSION = "3.3.2"
 """Newer releases draw LIBERO darker and throw objects that start inside a table higher (docs/scenes.md)."""
@@ -54,6 +55,8 @@ class Light:
     touches = 0
     obstacle_geoms: Array | None = None  # whether a geom is the obstacle's, per geom
     noting: Callable[[], None] | None = None  # called at the snapshot's instant, for whoever must know more
+    _drawing: VisibleOnly | None = None  # None where everything is drawn
+    _drawn: tuple[Any, int] | None = None  # the simulator and the size of pictures that `_drawing` is for
 
     def _setup_observables(self) -> "OrderedDict[str, Observable]":
         """One observable in place of robosuite's dozens; it reads the simulator at the clock's moment."""
@@ -80,11 +83,28 @@ class Light:
     def _render(self) -> Frames:
         # Several scenes may live in one process; robosuite draws into whichever context came last.
         self.sim._render_context_offscreen.gl_ctx.make_current()
-        size = self.camera_size
         return {
-            name: np.ascontiguousarray(self.sim.render(size, size, camera_name=camera)[::-1, ::-1])
+            name: np.ascontiguousarray(self._draw(camera)[::-1, ::-1])
             for name, camera in (("external", EXTERNAL_CAMERA), ("wrist", WRIST_CAMERA))
         }
+
+    def _draw(self, camera: str) -> Array:
+        size = self.camera_size
+        if self._drawn != (self.sim, size):
+            self._free_drawing()
+            self._drawn, self._drawing = (self.sim, size), visible_only(self.sim, size)
+        picture = None if self._drawing is None else self._drawing.draw(camera)
+        return np.asarray(self.sim.render(size, size, camera_name=camera)) if picture is None else picture
+
+    def _free_drawing(self) -> None:
+        if self._drawing is not None:
+            self.sim._render_context_offscreen.gl_ctx.make_current()
+            self._drawing.free()
+        self._drawn = self._drawing = None
+
+    def _destroy_sim(self) -> None:
+        self._free_drawing()
+        super()._destroy_sim()  # type: ignore[misc]
 
     def light_step(self, action: Float[Array, "7"]) -> None:
         """The dynamics of robosuite's `step`, each quantity computed once."""

@@ -1,0 +1,281 @@
+"""Pictures drawn from the triangles that leave a trace, the same to the last bit as pictures drawn from all of them.
+
+A software renderer spends most of its time on triangles that change nothing: robot and objects have a quarter of a million
+of them, a picture of 96 x 96 pixels four samples a pixel. Before a picture is drawn, a triangle is left out if it shows its
+back, lies outside the picture, or covers no sample position. All of that by a margin, because renderers round corners to a
+fraction of a pixel. What is left is given to MuJoCo as smaller meshes, in a rendering context of its own, and MuJoCo draws
+it: shading, textures, depth and everything that is no mesh stay MuJoCo's.
+
+Only for software rendering (a GPU draws faster than this sorts), and only where a triangle leaves no trace but its own
+pixels: no shadows, no mirrors. Elsewhere everything is drawn.
+
+Units: screen coordinates in pixels from the lower left corner, depths in metres along the line of sight.
+"""
+
+from copy import copy
+from typing import Any, NamedTuple
+
+import mujoco
+import numba
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from lerobot_policy_quantile.scenes.contract import Array
+
+_SOFTWARE = ("llvmpipe", "softpipe", "swrast")
+_compiled = numba.njit(cache=True, fastmath=True, error_model="numpy")
+"""Rounding is covered by the margin, so sums may be taken in any order."""
+
+
+class Grid(NamedTuple):
+    """Where a renderer looks: the same places in every pixel, each alone in its row and in its column."""
+
+    samples: Float[Array, "sample 2"]
+    margin: float
+    """By how many pixels a corner may lie elsewhere than we think: twice what rounding moves it."""
+
+
+class Eye(NamedTuple):
+    """A camera as a pinhole: where it is, its axes, and how wide it sees."""
+
+    place: Float[Array, "3"]
+    axes: Float[Array, "3 3"]
+    """Rows: to the right, up, ahead."""
+    tangent: float
+    """Of half the opening angle."""
+    near: float
+
+    def may_see(self, centres: Float[Array, "n 3"], radii: Float[Array, "n"]) -> Float[Array, "n"]:
+        """Whether spheres, in the camera's axes, reach into what it sees."""
+        slant = np.hypot(1, self.tangent)
+        sideways = np.abs(centres[:, :2]).max(axis=1) - self.tangent * centres[:, 2]
+        return (sideways <= slant * radii) & (centres[:, 2] + radii >= 0)
+
+
+class VisibleOnly:
+    """Draws a robosuite simulator's cameras from what can be seen of its meshes."""
+
+    def __init__(self, sim: Any, grid: Grid, size: int) -> None:
+        self._sim, self._grid, self._size = sim, grid, size
+        model = self._model = sim.model._model
+        self._slim = copy(model)  # its meshes are cut down before every picture; the simulator's own stay whole
+        self._slim.mesh_graphadr[:] = -1  # convex hulls, which nobody draws
+        self._slim.mesh_facenum[:] = 0
+        self._slim.vis.global_.offwidth = self._slim.vis.global_.offheight = size
+        self._context = mujoco.MjrContext(self._slim, mujoco.mjtFontScale.mjFONTSCALE_50)
+        self._faces = tuple(np.array(faces) for faces in _faces_of(model))
+        self._meshes = np.stack(
+            [model.mesh_vertadr, model.mesh_vertnum, model.mesh_faceadr, model.mesh_facenum], axis=1
+        ).astype(np.int64)
+        self._corners = np.zeros((3, int(model.mesh_vertnum.max())), np.float32)
+        self._seen = np.zeros(model.nmeshface, np.bool_)
+
+    def draw(self, camera: str) -> UInt8[Array, "y x 3"] | None:
+        """What robosuite's `sim.render` gives; None if this scene must be drawn whole."""
+        robosuite = self._sim._render_context_offscreen
+        scene = robosuite.scn
+        robosuite.cam.type = mujoco.mjtCamera.mjCAMERA_FIXED
+        robosuite.cam.fixedcamid = self._sim.model.camera_name2id(camera)
+        shown = robosuite.vopt, robosuite.pert, robosuite.cam, mujoco.mjtCatBit.mjCAT_ALL
+        mujoco.mjv_updateScene(self._model, self._sim.data._data, *shown, scene)
+        geoms, eye = _mesh_geoms(scene), _eye_of(scene)
+        if geoms is None or eye is None:
+            return None
+        self._cut_down(geoms, eye)
+        whole = mujoco.MjrRect(0, 0, self._size, self._size)
+        picture = np.empty((self._size, self._size, 3), np.uint8)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        mujoco.mjr_render(whole, scene, self._context)
+        mujoco.mjr_readPixels(picture, None, whole, self._context)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, robosuite.con)
+        return picture
+
+    def free(self) -> None:
+        """Give the context back; the simulator's GL context must be the current one."""
+        self._context.free()
+
+    def _cut_down(self, geoms: list[Any], eye: Eye) -> None:
+        """Leave in the slim model's meshes what can be seen, and hand them to the context."""
+        numbers = np.array([geom.dataid // 2 for geom in geoms])
+        centres = (np.array([geom.pos for geom in geoms], np.float64) - eye.place) @ eye.axes.T
+        rotations = eye.axes @ np.array([geom.mat for geom in geoms], np.float64).reshape(-1, 3, 3)
+        near = eye.may_see(centres, self._model.geom_rbound[[geom.objid for geom in geoms]])
+        self._seen[:] = False
+        _find_seen(
+            self._model.mesh_vert,
+            self._faces[0],
+            self._meshes[numbers[near]],
+            centres[near].astype(np.float32),
+            rotations[near].astype(np.float32),
+            tuple(map(np.float32, (self._size, eye.tangent, eye.near, self._grid.margin))),
+            self._grid.samples.astype(np.float32),
+            self._corners,
+            self._seen,
+        )
+        drawn = np.unique(numbers)
+        _keep_seen(drawn, self._meshes, self._seen, self._faces, _faces_of(self._slim), self._slim.mesh_facenum)
+        for number in drawn:
+            mujoco.mjr_uploadMesh(self._slim, self._context, number)
+
+
+def visible_only(sim: Any, size: int) -> VisibleOnly | None:
+    """For a simulator whose GL context is the current one; None where a GPU draws or the renderer is not understood."""
+    from OpenGL import GL
+
+    renderer = GL.glGetString(GL.GL_RENDERER).decode()
+    if not any(name in renderer for name in _SOFTWARE) or not sim.model._model.nmesh:
+        return None
+    count = int(GL.glGetIntegerv(GL.GL_SAMPLES))
+    places = [GL.glGetMultisamplefv(GL.GL_SAMPLE_POSITION, number) for number in range(count)] or [[0.5, 0.5]]
+    grid = Grid(np.array(places, np.float64), 2.0 ** -int(GL.glGetIntegerv(GL.GL_SUBPIXEL_BITS)))
+    return VisibleOnly(sim, grid, size) if is_even(grid.samples) else None
+
+
+def is_even(samples: Float[Array, "sample 2"]) -> bool:
+    """Whether a pixel's samples lie in the middle of as many equal rows and columns, as `_may_cover` takes for granted."""
+    middles = (np.arange(len(samples)) + 0.5) / len(samples)
+    return bool(np.allclose(np.sort(samples, axis=0), middles[:, None]))
+
+
+def _faces_of(model: Any) -> tuple[Array, Array, Array]:
+    """Corners, normals and texture coordinates of all faces, as numbers into the model's tables."""
+    return model.mesh_face, model.mesh_facenormal, model.mesh_facetexcoord
+
+
+def _mesh_geoms(scene: Any) -> list[Any] | None:
+    """The meshes among a scene's geoms; None if triangles may leave other traces (shadows, mirrors, backs, hulls)."""
+    geoms = scene.geoms[: scene.ngeom]
+    meshes = [geom for geom in geoms if geom.type == mujoco.mjtGeom.mjGEOM_MESH]
+    flags = scene.flags
+    shadows = flags[mujoco.mjtRndFlag.mjRND_SHADOW] and any(light.castshadow for light in scene.lights[: scene.nlight])
+    mirrors = flags[mujoco.mjtRndFlag.mjRND_REFLECTION] and any(
+        geom.reflectance > 0 and geom.type in (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_BOX) for geom in geoms
+    )
+    backs = not flags[mujoco.mjtRndFlag.mjRND_CULL_FACE] or flags[mujoco.mjtRndFlag.mjRND_WIREFRAME]
+    hulls = any(geom.dataid % 2 for geom in meshes)
+    return None if not meshes or shadows or mirrors or backs or hulls or scene.enabletransform else meshes
+
+
+def _eye_of(scene: Any) -> Eye | None:
+    """The camera of a scene; None if it does not see equally far to all sides."""
+    camera = mujoco.mjv_averageCamera(scene.camera[0], scene.camera[1])
+    near, top = float(camera.frustum_near), float(camera.frustum_top)
+    if camera.orthographic or camera.frustum_center or camera.frustum_width or top != -camera.frustum_bottom:
+        return None
+    ahead, up = (np.array(axis, np.float64) / np.linalg.norm(axis) for axis in (camera.forward, camera.up))
+    return Eye(np.array(camera.pos, np.float64), np.stack([np.cross(ahead, up), up, ahead]), top / near, near)
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _find_seen(
+    vertices: Array,
+    faces: Array,
+    meshes: Array,
+    centres: Array,
+    rotations: Array,
+    view: tuple[float, float, float, float],
+    samples: Array,
+    corners: Array,
+    seen: Array,
+) -> None:
+    """Mark in `seen` the faces of meshes, placed in the camera's axes, that may leave a trace; `corners` is scratch."""
+    size, tangent, near, margin = view
+    xs, ys, depths = corners
+    for geom in range(len(meshes)):
+        first_vertex, vertex_count, first, count = meshes[geom]
+        own = vertices[first_vertex : first_vertex + vertex_count]
+        _project(own, rotations[geom], centres[geom], size, tangent, corners)
+        may = np.empty(count, np.bool_)
+        for face in range(count):  # without a branch, so that many faces are looked at together
+            a, b, c = faces[first + face, 0], faces[first + face, 1], faces[first + face, 2]
+            cut = (min(depths[a], min(depths[b], depths[c])) < 2 * near) & (
+                max(depths[a], max(depths[b], depths[c])) > np.float32(0.5) * near
+            )
+            ahead = min(depths[a], min(depths[b], depths[c])) >= 2 * near
+            triangle = xs[a], ys[a], xs[b], ys[b], xs[c], ys[c]
+            may[face] = cut | (ahead & _may_cover(triangle, size, margin, len(samples)))
+        for face in range(count):
+            if may[face] and not seen[first + face]:
+                a, b, c = faces[first + face, 0], faces[first + face, 1], faces[first + face, 2]
+                triangle = xs[a], ys[a], xs[b], ys[b], xs[c], ys[c]
+                cut = min(depths[a], min(depths[b], depths[c])) < 2 * near
+                seen[first + face] = cut or _covers(triangle, int(size), margin, samples)
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _project(vertices: Array, rotation: Array, centre: Array, size: float, tangent: float, corners: Array) -> None:
+    """Screen coordinates and depths of a mesh's vertices."""
+    half = np.float32(0.5) * size
+    scale = half / tangent
+    for number in range(len(vertices)):
+        x, y, z = vertices[number, 0], vertices[number, 1], vertices[number, 2]
+        depth = rotation[2, 0] * x + rotation[2, 1] * y + rotation[2, 2] * z + centre[2]
+        nearer = scale / depth
+        corners[0, number] = half + nearer * (rotation[0, 0] * x + rotation[0, 1] * y + rotation[0, 2] * z + centre[0])
+        corners[1, number] = half + nearer * (rotation[1, 0] * x + rotation[1, 1] * y + rotation[1, 2] * z + centre[1])
+        corners[2, number] = depth
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _may_cover(triangle: tuple[float, ...], size: float, margin: float, rows: int) -> bool:
+    """Whether a triangle shows its front, reaches into the picture, and reaches over a row and a column of samples."""
+    ax, ay, bx, by, cx, cy = triangle
+    left, right = min(ax, min(bx, cx)) - margin, max(ax, max(bx, cx)) + margin
+    low, high = min(ay, min(by, cy)) - margin, max(ay, max(by, cy)) + margin
+    # Twice the area, negative if the back is seen; moving corners changes it by less than margin times perimeter.
+    front = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay) >= -2 * margin * (right - left + high - low)
+    inside = (right > 0) & (left < size) & (high > 0) & (low < size)
+    half = np.float32(0.5)
+    across = np.floor(right * rows - half) > np.floor(left * rows - half)
+    upwards = np.floor(high * rows - half) > np.floor(low * rows - half)
+    return front & inside & across & upwards
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _covers(triangle: tuple[float, ...], size: int, margin: float, samples: Array) -> bool:
+    """Whether a triangle that shows its front covers a sample, or passes one within the margin."""
+    ax, ay, bx, by, cx, cy = triangle
+    left, right = min(ax, min(bx, cx)) - margin, max(ax, max(bx, cx)) + margin
+    low, high = min(ay, min(by, cy)) - margin, max(ay, max(by, cy)) + margin
+    for row in range(max(0, int(low)), min(size - 1, int(high)) + 1):
+        for column in range(max(0, int(left)), min(size - 1, int(right)) + 1):
+            for sample in range(len(samples)):
+                x, y = column + samples[sample, 0], row + samples[sample, 1]
+                if (
+                    left <= x <= right
+                    and low <= y <= high
+                    and _on_left(ax, ay, bx, by, x, y, margin)
+                    and _on_left(bx, by, cx, cy, x, y, margin)
+                    and _on_left(cx, cy, ax, ay, x, y, margin)
+                ):
+                    return True
+    return False
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _on_left(ax: float, ay: float, bx: float, by: float, x: float, y: float, margin: float) -> bool:
+    """Whether a point may lie on the left of the line from a to b, or on it."""
+    reach = margin * (abs(bx - ax) + abs(by - ay))
+    return (bx - ax) * (y - ay) - (by - ay) * (x - ax) >= -reach
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _keep_seen(
+    drawn: Array,
+    meshes: Array,
+    seen: Array,
+    whole: tuple[Array, Array, Array],
+    slim: tuple[Array, Array, Array],
+    counts: Array,
+) -> None:
+    """Copy the seen faces of the drawn meshes, in their order, from whole tables to the beginning of slim ones."""
+    for mesh in drawn:
+        first = meshes[mesh, 2]
+        kept = first
+        for face in range(first, first + meshes[mesh, 3]):
+            if seen[face]:
+                for table in range(3):
+                    for corner in range(3):
+                        slim[table][kept, corner] = whole[table][face, corner]
+                kept += 1
+        counts[mesh] = kept - first
