@@ -1,10 +1,10 @@
 """Pictures drawn from the triangles that leave a trace, the same to the last bit as pictures drawn from all of them.
 
-A software renderer spends most of its time on triangles that change nothing: robot and objects have a quarter of a million
-of them, a picture of 96 x 96 pixels four samples a pixel. Before a picture is drawn, a triangle is left out if it shows its
-back, lies outside the picture, or covers no sample position. All of that by a margin, because renderers round corners to a
-fraction of a pixel. What is left is given to MuJoCo as smaller meshes, in a rendering context of its own, and MuJoCo draws
-it: shading, textures, depth and everything that is no mesh stay MuJoCo's.
+A software renderer spends most of its time on triangles that change nothing: robot and objects have a quarter of a
+million of them, a picture of 96 x 96 pixels four samples a pixel. Before a picture is drawn, a triangle is left out if
+it shows its back, lies outside the picture, or covers no sample position. All of that by a margin, because renderers
+round corners to a fraction of a pixel. What is left is given to MuJoCo as smaller meshes, in a rendering context of its
+own, and MuJoCo draws it: shading, textures, depth and everything that is no mesh stay MuJoCo's.
 
 Only for software rendering (a GPU draws faster than this sorts), and only where a triangle leaves no trace but its own
 pixels: no shadows, no mirrors. Elsewhere everything is drawn.
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import mujoco
 import numba
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 
 from lerobot_policy_quantile.scenes.contract import Array
 
@@ -45,11 +45,12 @@ class Eye(NamedTuple):
     """Of half the opening angle."""
     near: float
 
-    def may_see(self, centres: Float[Array, "n 3"], radii: Float[Array, "n"]) -> Float[Array, "n"]:
+    def may_see(self, centres: Float[Array, "n 3"], radii: Float[Array, "n"]) -> Bool[Array, "n"]:
         """Whether spheres, in the camera's axes, reach into what it sees."""
         slant = np.hypot(1, self.tangent)
         sideways = np.abs(centres[:, :2]).max(axis=1) - self.tangent * centres[:, 2]
-        return (sideways <= slant * radii) & (centres[:, 2] + radii >= 0)
+        seen: Array = (sideways <= slant * radii) & (centres[:, 2] + radii >= 0)
+        return seen
 
 
 class VisibleOnly:
@@ -63,11 +64,13 @@ class VisibleOnly:
         self._slim.mesh_facenum[:] = 0
         self._slim.vis.global_.offwidth = self._slim.vis.global_.offheight = size
         self._context = mujoco.MjrContext(self._slim, mujoco.mjtFontScale.mjFONTSCALE_50)
-        self._faces = tuple(np.array(faces) for faces in _faces_of(model))
+        corners, normals, texture = _faces_of(model)
+        self._faces = corners.copy(), normals.copy(), texture.copy()
         self._meshes = np.stack(
             [model.mesh_vertadr, model.mesh_vertnum, model.mesh_faceadr, model.mesh_facenum], axis=1
         ).astype(np.int64)
         self._corners = np.zeros((3, int(model.mesh_vertnum.max())), np.float32)
+        self._candidates = np.zeros(int(model.mesh_facenum.max()), np.bool_)
         self._seen = np.zeros(model.nmeshface, np.bool_)
 
     def draw(self, camera: str) -> UInt8[Array, "y x 3"] | None:
@@ -107,9 +110,10 @@ class VisibleOnly:
             self._meshes[numbers[near]],
             centres[near].astype(np.float32),
             rotations[near].astype(np.float32),
-            tuple(map(np.float32, (self._size, eye.tangent, eye.near, self._grid.margin))),
-            self._grid.samples.astype(np.float32),
+            np.array([self._size, eye.tangent, eye.near, self._grid.margin], np.float32),
+            self._grid.samples,
             self._corners,
+            self._candidates,
             self._seen,
         )
         drawn = np.unique(numbers)
@@ -120,19 +124,19 @@ class VisibleOnly:
 
 def visible_only(sim: Any, size: int) -> VisibleOnly | None:
     """For a simulator whose GL context is the current one; None where a GPU draws or the renderer is not understood."""
-    from OpenGL import GL
+    from OpenGL import GL  # only now: it asks which platform robosuite has chosen
 
     renderer = GL.glGetString(GL.GL_RENDERER).decode()
     if not any(name in renderer for name in _SOFTWARE) or not sim.model._model.nmesh:
         return None
     count = int(GL.glGetIntegerv(GL.GL_SAMPLES))
     places = [GL.glGetMultisamplefv(GL.GL_SAMPLE_POSITION, number) for number in range(count)] or [[0.5, 0.5]]
-    grid = Grid(np.array(places, np.float64), 2.0 ** -int(GL.glGetIntegerv(GL.GL_SUBPIXEL_BITS)))
+    grid = Grid(np.array(places, np.float32), 2.0 ** -int(GL.glGetIntegerv(GL.GL_SUBPIXEL_BITS)))
     return VisibleOnly(sim, grid, size) if is_even(grid.samples) else None
 
 
 def is_even(samples: Float[Array, "sample 2"]) -> bool:
-    """Whether a pixel's samples lie in the middle of as many equal rows and columns, as `_may_cover` takes for granted."""
+    """Whether a pixel's samples lie in the middle of as many equal rows and columns: `_sift` relies on it."""
     middles = (np.arange(len(samples)) + 0.5) / len(samples)
     return bool(np.allclose(np.sort(samples, axis=0), middles[:, None]))
 
@@ -166,44 +170,44 @@ def _eye_of(scene: Any) -> Eye | None:
     return Eye(np.array(camera.pos, np.float64), np.stack([np.cross(ahead, up), up, ahead]), top / near, near)
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def _find_seen(
     vertices: Array,
     faces: Array,
     meshes: Array,
     centres: Array,
     rotations: Array,
-    view: tuple[float, float, float, float],
+    view: Float[Array, "4"],
     samples: Array,
     corners: Array,
+    candidates: Array,
     seen: Array,
 ) -> None:
-    """Mark in `seen` the faces of meshes, placed in the camera's axes, that may leave a trace; `corners` is scratch."""
+    """Mark in `seen` the faces of meshes, placed in the camera's axes, that may leave a trace.
+
+    `corners` and `candidates` are room to work in.
+    """
     size, tangent, near, margin = view
-    xs, ys, depths = corners
+    xs, ys, depths = corners[0], corners[1], corners[2]
     for geom in range(len(meshes)):
         first_vertex, vertex_count, first, count = meshes[geom]
         own = vertices[first_vertex : first_vertex + vertex_count]
-        _project(own, rotations[geom], centres[geom], size, tangent, corners)
-        may = np.empty(count, np.bool_)
-        for face in range(count):  # without a branch, so that many faces are looked at together
-            a, b, c = faces[first + face, 0], faces[first + face, 1], faces[first + face, 2]
-            cut = (min(depths[a], min(depths[b], depths[c])) < 2 * near) & (
-                max(depths[a], max(depths[b], depths[c])) > np.float32(0.5) * near
-            )
-            ahead = min(depths[a], min(depths[b], depths[c])) >= 2 * near
-            triangle = xs[a], ys[a], xs[b], ys[b], xs[c], ys[c]
-            may[face] = cut | (ahead & _may_cover(triangle, size, margin, len(samples)))
+        _project(own, rotations[geom], centres[geom], size, tangent, xs, ys, depths)
+        its, may = faces[first : first + count], candidates[:count]
+        _sift(its, xs, ys, depths, size, near, margin, len(samples), may)
         for face in range(count):
             if may[face] and not seen[first + face]:
-                a, b, c = faces[first + face, 0], faces[first + face, 1], faces[first + face, 2]
-                triangle = xs[a], ys[a], xs[b], ys[b], xs[c], ys[c]
+                a, b, c = its[face, 0], its[face, 1], its[face, 2]
                 cut = min(depths[a], min(depths[b], depths[c])) < 2 * near
-                seen[first + face] = cut or _covers(triangle, int(size), margin, samples)
+                seen[first + face] = cut or _covers(
+                    xs[a], ys[a], xs[b], ys[b], xs[c], ys[c], int(size), margin, samples
+                )
 
 
-@_compiled  # type: ignore[untyped-decorator]
-def _project(vertices: Array, rotation: Array, centre: Array, size: float, tangent: float, corners: Array) -> None:
+@_compiled
+def _project(
+    vertices: Array, rotation: Array, centre: Array, size: float, tangent: float, xs: Array, ys: Array, depths: Array
+) -> None:
     """Screen coordinates and depths of a mesh's vertices."""
     half = np.float32(0.5) * size
     scale = half / tangent
@@ -211,30 +215,58 @@ def _project(vertices: Array, rotation: Array, centre: Array, size: float, tange
         x, y, z = vertices[number, 0], vertices[number, 1], vertices[number, 2]
         depth = rotation[2, 0] * x + rotation[2, 1] * y + rotation[2, 2] * z + centre[2]
         nearer = scale / depth
-        corners[0, number] = half + nearer * (rotation[0, 0] * x + rotation[0, 1] * y + rotation[0, 2] * z + centre[0])
-        corners[1, number] = half + nearer * (rotation[1, 0] * x + rotation[1, 1] * y + rotation[1, 2] * z + centre[1])
-        corners[2, number] = depth
+        xs[number] = half + nearer * (rotation[0, 0] * x + rotation[0, 1] * y + rotation[0, 2] * z + centre[0])
+        ys[number] = half + nearer * (rotation[1, 0] * x + rotation[1, 1] * y + rotation[1, 2] * z + centre[1])
+        depths[number] = depth
 
 
-@_compiled  # type: ignore[untyped-decorator]
-def _may_cover(triangle: tuple[float, ...], size: float, margin: float, rows: int) -> bool:
-    """Whether a triangle shows its front, reaches into the picture, and reaches over a row and a column of samples."""
-    ax, ay, bx, by, cx, cy = triangle
-    left, right = min(ax, min(bx, cx)) - margin, max(ax, max(bx, cx)) + margin
-    low, high = min(ay, min(by, cy)) - margin, max(ay, max(by, cy)) + margin
-    # Twice the area, negative if the back is seen; moving corners changes it by less than margin times perimeter.
-    front = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay) >= -2 * margin * (right - left + high - low)
-    inside = (right > 0) & (left < size) & (high > 0) & (low < size)
-    half = np.float32(0.5)
-    across = np.floor(right * rows - half) > np.floor(left * rows - half)
-    upwards = np.floor(high * rows - half) > np.floor(low * rows - half)
-    return front & inside & across & upwards
+@_compiled
+def _sift(
+    faces: Array,
+    xs: Array,
+    ys: Array,
+    depths: Array,
+    size: float,
+    near: float,
+    margin: float,
+    rows: int,
+    may: Array,
+) -> None:
+    """Which faces may leave a trace as far as simple tests tell; without a branch, so that many are done together.
+
+    They show their front, reach into the picture, and reach over a row and a column of samples; or the near plane cuts
+    them, and then their corners on the screen say nothing.
+    """
+    half, lines = np.float32(0.5), np.float32(rows)
+    for face in range(len(faces)):
+        a, b, c = faces[face, 0], faces[face, 1], faces[face, 2]
+        ax, bx, cx, ay, by, cy = xs[a], xs[b], xs[c], ys[a], ys[b], ys[c]
+        nearest = min(depths[a], min(depths[b], depths[c]))
+        farthest = max(depths[a], max(depths[b], depths[c]))
+        left, right = min(ax, min(bx, cx)) - margin, max(ax, max(bx, cx)) + margin
+        low, high = min(ay, min(by, cy)) - margin, max(ay, max(by, cy)) + margin
+        # Twice the area, negative if the back is seen; moving corners changes it by less than margin times perimeter.
+        front = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay) >= -2 * margin * (right - left + high - low)
+        inside = (right > 0) & (left < size) & (high > 0) & (low < size)
+        across = np.floor(right * lines - half) > np.floor(left * lines - half)
+        upwards = np.floor(high * lines - half) > np.floor(low * lines - half)
+        cut = nearest < 2 * near
+        may[face] = (cut & (farthest > half * near)) | (~cut & front & inside & across & upwards)
 
 
-@_compiled  # type: ignore[untyped-decorator]
-def _covers(triangle: tuple[float, ...], size: int, margin: float, samples: Array) -> bool:
+@_compiled
+def _covers(
+    ax: float,
+    ay: float,
+    bx: float,
+    by: float,
+    cx: float,
+    cy: float,
+    size: int,
+    margin: float,
+    samples: Float[Array, "sample 2"],
+) -> bool:
     """Whether a triangle that shows its front covers a sample, or passes one within the margin."""
-    ax, ay, bx, by, cx, cy = triangle
     left, right = min(ax, min(bx, cx)) - margin, max(ax, max(bx, cx)) + margin
     low, high = min(ay, min(by, cy)) - margin, max(ay, max(by, cy)) + margin
     for row in range(max(0, int(low)), min(size - 1, int(high)) + 1):
@@ -252,14 +284,14 @@ def _covers(triangle: tuple[float, ...], size: int, margin: float, samples: Arra
     return False
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def _on_left(ax: float, ay: float, bx: float, by: float, x: float, y: float, margin: float) -> bool:
     """Whether a point may lie on the left of the line from a to b, or on it."""
     reach = margin * (abs(bx - ax) + abs(by - ay))
-    return (bx - ax) * (y - ay) - (by - ay) * (x - ax) >= -reach
+    return bool((bx - ax) * (y - ay) - (by - ay) * (x - ax) >= -reach)
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def _keep_seen(
     drawn: Array,
     meshes: Array,
