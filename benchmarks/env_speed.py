@@ -1,7 +1,8 @@
 """Environment steps per second: our loop against the same loop with robosuite's step and a picture every step.
 
 Both run in one process, in turns, from the same start with the same actions. A policy with ten-step chunks needs one
-picture in ten; those pictures must be bit-identical to the ones of the other loop, or the benchmark fails.
+picture in ten; those pictures must be bit-identical to the ones of the other loop, or the benchmark fails. The other
+loop draws every triangle; how long both ways of drawing take is timed by itself, too.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from lerobot_policy_quantile.scenes.contract import Array, Frames, make_scene, s
 
 CHUNK = 10
 KEY = (0, 1, 7)
+PICTURES = 30
 TARGET = 4.0
 
 
@@ -31,6 +33,7 @@ def every_step(world: Any, action: Array) -> None:
 def measure(scene: Any, actions: Array, *, light: bool) -> tuple[float, list[Frames], Array]:
     """Seconds, the pictures before each chunk, and the final simulator state."""
     scene.reset(*KEY)
+    scene.world.draws_all = not light
     pictures = []
     began = time.perf_counter()
     for number, action in enumerate(actions, start=1):
@@ -42,6 +45,14 @@ def measure(scene: Any, actions: Array, *, light: bool) -> tuple[float, list[Fra
         if number % CHUNK == 0:
             pictures.append(scene.frames())
     return time.perf_counter() - began, pictures, scene.simulator_state()
+
+
+def picture_ms(scene: Any, *, everything: bool) -> float:
+    """Milliseconds for a picture of each camera."""
+    scene.world.draws_all = everything
+    began = time.perf_counter()
+    scene.world._render()
+    return 1e3 * (time.perf_counter() - began)
 
 
 def main() -> int:
@@ -67,6 +78,7 @@ def main() -> int:
         if not same:
             print("the two loops differ: pictures or final state are not bit-identical")
             return 1
+    drawing = [[picture_ms(scene, everything=everything) for everything in (False, True)] for _ in range(PICTURES)]
     scene.close()
     ratio = median(a / b for a, b in zip(ours, theirs, strict=True))
     row = {
@@ -75,6 +87,8 @@ def main() -> int:
         "steps_per_second": round(median(ours), 1),
         "every_step": round(median(theirs), 1),
         "ratio": round(ratio, 2),
+        "pictures_ms": round(median(mine for mine, _ in drawing), 1),
+        "pictures_of_everything_ms": round(median(whole for _, whole in drawing), 1),
         "versions": scene.versions,
     }
     folder = Path("runs/bench-env")
@@ -82,7 +96,8 @@ def main() -> int:
     (folder / f"{arguments.scene}.json").write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
     print(
         f"{arguments.scene}, {arguments.camera_size} px: {row['steps_per_second']} steps/s with one picture in {CHUNK},"
-        f" {row['every_step']} rendering every step: {row['ratio']}x, pictures bit-identical"
+        f" {row['every_step']} rendering every step: {row['ratio']}x, pictures bit-identical; both cameras in"
+        f" {row['pictures_ms']} ms, drawing every triangle {row['pictures_of_everything_ms']} ms"
     )
     if ratio < TARGET:
         print(f"ratio must be at least {TARGET}; got {ratio:.2f}")

@@ -55,6 +55,7 @@ class Light:
     touches = 0
     obstacle_geoms: Array | None = None  # whether a geom is the obstacle's, per geom
     noting: Callable[[], None] | None = None  # called at the snapshot's instant, for whoever must know more
+    draws_all = False  # every triangle, as robosuite does; for comparisons
     _drawing: VisibleOnly | None = None  # None where everything is drawn
     _drawn: tuple[Any, int] | None = None  # the simulator and the size of pictures that `_drawing` is for
 
@@ -93,7 +94,7 @@ class Light:
         if self._drawn != (self.sim, size):
             self._free_drawing()
             self._drawn, self._drawing = (self.sim, size), visible_only(self.sim, size)
-        picture = None if self._drawing is None else self._drawing.draw(camera)
+        picture = None if self._drawing is None or self.draws_all else self._drawing.draw(camera)
         return np.asarray(self.sim.render(size, size, camera_name=camera)) if picture is None else picture
 
     def _free_drawing(self) -> None:
