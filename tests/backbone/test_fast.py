@@ -266,7 +266,8 @@ def test_fast_training_follows_the_weights():
             weight.mul_(1.1)
     after = backbone.expert(prefix)(*zero_queries())
     backbone.fast_training = False
-    torch.testing.assert_close(after, backbone.expert(prefix)(*zero_queries()), **TIGHT)
+    plain = backbone.expert(prefix)(*zero_queries())
+    torch.testing.assert_close(after, plain, rtol=1e-5, atol=1e-5 * plain.abs().max().item())
     assert (after - before).abs().max() > 1e-3
 
 

@@ -64,6 +64,7 @@ class VisibleOnly:
         self._slim.mesh_facenum[:] = 0
         self._slim.vis.global_.offwidth = self._slim.vis.global_.offheight = size
         self._context = mujoco.MjrContext(self._slim, mujoco.mjtFontScale.mjFONTSCALE_50)
+        _draw_into(sim._render_context_offscreen.con)  # as before: a new context takes what is drawn to itself
         corners, normals, texture = _faces_of(model)
         self._faces = corners.copy(), normals.copy(), texture.copy()
         self._meshes = np.stack(
@@ -75,22 +76,17 @@ class VisibleOnly:
 
     def draw(self, camera: str) -> UInt8[Array, "y x 3"] | None:
         """What robosuite's `sim.render` gives; None if this scene must be drawn whole."""
-        robosuite = self._sim._render_context_offscreen
-        scene = robosuite.scn
-        robosuite.cam.type = mujoco.mjtCamera.mjCAMERA_FIXED
-        robosuite.cam.fixedcamid = self._sim.model.camera_name2id(camera)
-        shown = robosuite.vopt, robosuite.pert, robosuite.cam, mujoco.mjtCatBit.mjCAT_ALL
-        mujoco.mjv_updateScene(self._model, self._sim.data._data, *shown, scene)
+        scene = _scene_of(self._sim, self._sim.model.camera_name2id(camera))
         geoms, eye = _mesh_geoms(scene), _eye_of(scene)
         if geoms is None or eye is None:
             return None
         self._cut_down(geoms, eye)
         whole = mujoco.MjrRect(0, 0, self._size, self._size)
         picture = np.empty((self._size, self._size, 3), np.uint8)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        _draw_into(self._context)
         mujoco.mjr_render(whole, scene, self._context)
         mujoco.mjr_readPixels(picture, None, whole, self._context)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, robosuite.con)
+        _draw_into(self._sim._render_context_offscreen.con)
         return picture
 
     def free(self) -> None:
@@ -123,11 +119,11 @@ class VisibleOnly:
 
 
 def visible_only(sim: Any, size: int) -> VisibleOnly | None:
-    """For a simulator whose GL context is the current one; None where a GPU draws or the renderer is not understood."""
+    """For a simulator whose GL context is the current one; None where everything must be drawn, or had better be."""
     from OpenGL import GL  # only now: it asks which platform robosuite has chosen
 
     renderer = GL.glGetString(GL.GL_RENDERER).decode()
-    if not any(name in renderer for name in _SOFTWARE) or not sim.model._model.nmesh:
+    if not any(name in renderer for name in _SOFTWARE) or _mesh_geoms(_scene_of(sim, 0)) is None:
         return None
     count = int(GL.glGetIntegerv(GL.GL_SAMPLES))
     places = [GL.glGetMultisamplefv(GL.GL_SAMPLE_POSITION, number) for number in range(count)] or [[0.5, 0.5]]
@@ -139,6 +135,19 @@ def is_even(samples: Float[Array, "sample 2"]) -> bool:
     """Whether a pixel's samples lie in the middle of as many equal rows and columns: `_sift` relies on it."""
     middles = (np.arange(len(samples)) + 0.5) / len(samples)
     return bool(np.allclose(np.sort(samples, axis=0), middles[:, None]))
+
+
+def _draw_into(context: Any) -> None:
+    mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
+
+
+def _scene_of(sim: Any, camera: int) -> Any:
+    """robosuite's scene as a camera sees it now."""
+    robosuite = sim._render_context_offscreen
+    robosuite.cam.type, robosuite.cam.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, camera
+    shown = robosuite.vopt, robosuite.pert, robosuite.cam, mujoco.mjtCatBit.mjCAT_ALL
+    mujoco.mjv_updateScene(sim.model._model, sim.data._data, *shown, robosuite.scn)
+    return robosuite.scn
 
 
 def _faces_of(model: Any) -> tuple[Array, Array, Array]:

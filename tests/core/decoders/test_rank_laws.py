@@ -14,6 +14,7 @@ from lerobot_policy_quantile.core.decoders.rank_laws import (
     invert_interval_cdf,
 )
 from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from tests.core.test_quantile_function import random_function
 
 MOTION = [0, 1, 2]
@@ -114,6 +115,17 @@ def test_densest_interval_is_the_midpoint_of_the_best_scored_learned_interval():
     best = density_score(q).argmax(1)
     torch.testing.assert_close(ranks[:, 0, 0], (q.levels[best] + q.levels[best + 1]) / 2)
     assert (ranks == ranks[:, :, :1]).all()
+
+
+def test_the_densest_interval_of_equals_does_not_hang_on_rounding():
+    """Equal gaps, moved by what single precision may lose: always the lowest interval."""
+    generator = torch.Generator().manual_seed(0)
+    levels = quantile_levels()
+    gaps = 0.1 + 1e-7 * torch.randn(64, 2, 3, len(levels) - 1, generator=generator)
+    q = QuantileFunction(levels, torch.cat([torch.zeros(64, 2, 3, 1), gaps.cumsum(-1)], dim=-1) - 1)
+    assert density_score(q).argmax(1).unique().numel() > 1
+    ranks = DensestInterval("all").ranks(torch.zeros(64, 1, 3), q, MOTION)
+    assert ranks.unique().numel() == 1
 
 
 @pytest.mark.bad_input

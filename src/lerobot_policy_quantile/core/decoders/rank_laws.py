@@ -22,6 +22,9 @@ from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 
 Scored = Literal["motion", "all"]
 
+_TIE = 1e-4
+"""Relative difference of densities that rounding may make: gaps are differences of quantiles."""
+
 
 class RankLaw(ABC):
     """Maps latents to ranks, given the predicted quantiles of the chunk."""
@@ -117,7 +120,11 @@ class DensityWeighted(RankLaw):
 
 @dataclass(frozen=True)
 class DensestInterval(RankLaw):
-    """The midpoint of the learned interval with the highest mean density; no randomness."""
+    """The midpoint of the learned interval with the highest mean density; no randomness.
+
+    Of intervals that are equally dense up to rounding (all are, before the first update) the lowest is taken, so that a
+    row's answer does not hang on what else is in its batch.
+    """
 
     scored: Scored = "all"
 
@@ -134,7 +141,8 @@ class DensestInterval(RankLaw):
     ) -> Float[Tensor, "b t d"]:
         score = density_score(quantiles, motion if self.scored == "motion" else None)
         midpoints = (quantiles.levels[:-1] + quantiles.levels[1:]) / 2
-        return midpoints[score.argmax(-1)][:, None, None].expand_as(latent)
+        densest = score >= (1 - _TIE) * score.amax(-1, keepdim=True)
+        return midpoints[densest.to(torch.int8).argmax(-1)][:, None, None].expand_as(latent)
 
 
 def density_score(quantiles: QuantileFunction, scored: list[int] | None = None) -> Float[Tensor, "b j"]:
