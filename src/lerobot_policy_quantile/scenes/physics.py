@@ -92,19 +92,12 @@ class Light:
     def _draw(self, camera: str) -> Array:
         size = self.camera_size
         if self._drawn != (self.sim, size):
-            self._free_drawing()
             self._drawn, self._drawing = (self.sim, size), visible_only(self.sim, size)
         picture = None if self._drawing is None or self.draws_all else self._drawing.draw(camera)
         return np.asarray(self.sim.render(size, size, camera_name=camera)) if picture is None else picture
 
-    def _free_drawing(self) -> None:
-        if self._drawing is not None:
-            self.sim._render_context_offscreen.gl_ctx.make_current()
-            self._drawing.free()
-        self._drawn = self._drawing = None
-
     def _destroy_sim(self) -> None:
-        self._free_drawing()
+        self._drawn = self._drawing = None  # or the simulator would live on
         super()._destroy_sim()  # type: ignore[misc]
 
     def light_step(self, action: Float[Array, "7"]) -> None:

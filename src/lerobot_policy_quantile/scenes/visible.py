@@ -3,8 +3,8 @@
 A software renderer spends most of its time on triangles that change nothing: robot and objects have a quarter of a
 million of them, a picture of 96 x 96 pixels four samples a pixel. Before a picture is drawn, a triangle is left out if
 it shows its back, lies outside the picture, or covers no sample position. All of that by a margin, because renderers
-round corners to a fraction of a pixel. What is left is given to MuJoCo as smaller meshes, in a rendering context of its
-own, and MuJoCo draws it: shading, textures, depth and everything that is no mesh stay MuJoCo's.
+round corners to a fraction of a pixel. What is left is given to MuJoCo as smaller meshes, and MuJoCo draws it: shading,
+textures, depth and everything that is no mesh stay MuJoCo's.
 
 Only for software rendering (a GPU draws faster than this sorts), and only where a triangle leaves no trace but its own
 pixels: no shadows, no mirrors. Elsewhere everything is drawn.
@@ -12,7 +12,6 @@ pixels: no shadows, no mirrors. Elsewhere everything is drawn.
 Units: screen coordinates in pixels from the lower left corner, depths in metres along the line of sight.
 """
 
-from copy import copy
 from typing import Any, NamedTuple
 
 import mujoco
@@ -55,25 +54,24 @@ class Eye(NamedTuple):
 
 
 class VisibleOnly:
-    """Draws a robosuite simulator's cameras from what can be seen of its meshes."""
+    """Draws a robosuite simulator's cameras from what can be seen of its meshes, in robosuite's own rendering context.
+
+    That context holds cut-down meshes between pictures; `sim.render` puts whole ones back before it draws.
+    """
 
     def __init__(self, sim: Any, grid: Grid, size: int) -> None:
         self._sim, self._grid, self._size = sim, grid, size
         model = self._model = sim.model._model
-        self._slim = copy(model)  # its meshes are cut down before every picture; the simulator's own stay whole
-        self._slim.mesh_graphadr[:] = -1  # convex hulls, which nobody draws
-        self._slim.mesh_facenum[:] = 0
-        self._slim.vis.global_.offwidth = self._slim.vis.global_.offheight = size
-        self._context = mujoco.MjrContext(self._slim, mujoco.mjtFontScale.mjFONTSCALE_50)
-        _draw_into(sim._render_context_offscreen.con)  # as before: a new context takes what is drawn to itself
-        corners, normals, texture = _faces_of(model)
-        self._faces = corners.copy(), normals.copy(), texture.copy()
         self._meshes = np.stack(
             [model.mesh_vertadr, model.mesh_vertnum, model.mesh_faceadr, model.mesh_facenum], axis=1
         ).astype(np.int64)
+        corners, normals, texture = _faces_of(model)
+        self._faces = corners.copy(), normals.copy(), texture.copy()
         self._corners = np.zeros((3, int(model.mesh_vertnum.max())), np.float32)
         self._candidates = np.zeros(int(model.mesh_facenum.max()), np.bool_)
         self._seen = np.zeros(model.nmeshface, np.bool_)
+        self._cut: set[int] = set()
+        self._render_whole, sim.render = sim.render, self._render
 
     def draw(self, camera: str) -> UInt8[Array, "y x 3"] | None:
         """What robosuite's `sim.render` gives; None if this scene must be drawn whole."""
@@ -84,18 +82,20 @@ class VisibleOnly:
         self._cut_down(geoms, eye)
         whole = mujoco.MjrRect(0, 0, self._size, self._size)
         picture = np.empty((self._size, self._size, 3), np.uint8)
-        _draw_into(self._context)
-        mujoco.mjr_render(whole, scene, self._context)
-        mujoco.mjr_readPixels(picture, None, whole, self._context)
-        _draw_into(self._sim._render_context_offscreen.con)
+        context = self._sim._render_context_offscreen.con
+        mujoco.mjr_render(whole, scene, context)
+        mujoco.mjr_readPixels(picture, None, whole, context)
         return picture
 
-    def free(self) -> None:
-        """Give the context back; the simulator's GL context must be the current one."""
-        self._context.free()
+    def _render(self, *arguments: Any, **options: Any) -> Any:
+        """In place of robosuite's `sim.render`: the same, with whole meshes."""
+        for number in self._cut:
+            mujoco.mjr_uploadMesh(self._model, self._sim._render_context_offscreen.con, number)
+        self._cut.clear()
+        return self._render_whole(*arguments, **options)
 
     def _cut_down(self, geoms: list[Any], eye: Eye) -> None:
-        """Leave in the slim model's meshes what can be seen, and hand them to the context."""
+        """Hand the context what can be seen of the meshes; the model has them cut down only while that lasts."""
         numbers = np.array([geom.dataid // 2 for geom in geoms])
         centres = (np.array([geom.pos for geom in geoms], np.float64) - eye.place) @ eye.axes.T
         rotations = eye.axes @ np.array([geom.mat for geom in geoms], np.float64).reshape(-1, 3, 3)
@@ -114,9 +114,12 @@ class VisibleOnly:
             self._seen,
         )
         drawn = np.unique(numbers)
-        _keep_seen(drawn, self._meshes, self._seen, self._faces, _faces_of(self._slim), self._slim.mesh_facenum)
+        tables, counts = _faces_of(self._model), self._model.mesh_facenum
+        _keep_seen(drawn, self._meshes, self._seen, self._faces, tables, counts)
         for number in drawn:
-            mujoco.mjr_uploadMesh(self._slim, self._context, number)
+            mujoco.mjr_uploadMesh(self._model, self._sim._render_context_offscreen.con, number)
+        _put_back(drawn, self._meshes, self._faces, tables, counts)
+        self._cut.update(drawn)
 
 
 def visible_only(sim: Any, size: int) -> VisibleOnly | None:
@@ -136,10 +139,6 @@ def is_even(samples: Float[Array, "sample 2"]) -> bool:
     """Whether a pixel's samples lie in the middle of as many equal rows and columns: `_sift` relies on it."""
     middles = (np.arange(len(samples)) + 0.5) / len(samples)
     return bool(np.allclose(np.sort(samples, axis=0), middles[:, None]))
-
-
-def _draw_into(context: Any) -> None:
-    mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
 
 
 def _scene_of(sim: Any, camera: int) -> Any:
@@ -307,10 +306,10 @@ def _keep_seen(
     meshes: Array,
     seen: Array,
     whole: tuple[Array, Array, Array],
-    slim: tuple[Array, Array, Array],
+    tables: tuple[Array, Array, Array],
     counts: Array,
 ) -> None:
-    """Copy the seen faces of the drawn meshes, in their order, from whole tables to the beginning of slim ones."""
+    """Move the seen faces of the drawn meshes, in their order, to the beginning of their mesh."""
     for mesh in drawn:
         first = meshes[mesh, 2]
         kept = first
@@ -318,6 +317,24 @@ def _keep_seen(
             if seen[face]:
                 for table in range(3):
                     for corner in range(3):
-                        slim[table][kept, corner] = whole[table][face, corner]
+                        tables[table][kept, corner] = whole[table][face, corner]
                 kept += 1
         counts[mesh] = kept - first
+
+
+@_compiled
+def _put_back(
+    drawn: Array,
+    meshes: Array,
+    whole: tuple[Array, Array, Array],
+    tables: tuple[Array, Array, Array],
+    counts: Array,
+) -> None:
+    """Undo `_keep_seen`."""
+    for mesh in drawn:
+        first = meshes[mesh, 2]
+        for face in range(first, first + counts[mesh]):
+            for table in range(3):
+                for corner in range(3):
+                    tables[table][face, corner] = whole[table][face, corner]
+        counts[mesh] = meshes[mesh, 3]
