@@ -5,6 +5,9 @@ import sys
 import time
 
 import psutil
+import pytest
+
+from lerobot_policy_quantile.studies.two_demo.crew import Crew
 
 SCRIPT = """
 import time
@@ -32,6 +35,19 @@ def test_workers_end_with_a_killed_parent():
         parent.kill()
         parent.wait()
     assert wait_until(lambda: not any(child.is_running() and busy(child) for child in children))
+
+
+def test_work_under_way_is_not_waited_for_after_an_error():
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="a check failed"):
+        fail_while_others_work()
+    assert time.monotonic() - began < PATIENCE
+
+
+def fail_while_others_work():
+    with Crew(2) as crew:
+        for number, _ in crew.each(time.sleep, [(0,), (600,), (600,)]):
+            raise ValueError(f"a check failed after piece {number}")
 
 
 def busy(process: psutil.Process) -> bool:

@@ -46,8 +46,12 @@ class Crew:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is None:
+            return
+        if error is not None:  # what is under way would go on for minutes, and nobody would keep it
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def each(
         self, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], told: Told | None = None

@@ -93,11 +93,11 @@ def _train_jobs(crew: Crew, jobs: list[training.Job], settings: Settings, narrat
 def _keep(trained: training.Trained, narrator: Narrator) -> None:
     """Write down a trained head: checks first, then its curve, then the stamp that says it is whole."""
     job = trained.job
+    checks.record_checks(job.folder, trained.checks)
     narrator.say(
         f"  {job.name}: loss {trained.curve['losses'][-1]:.4f}, {trained.curve['seconds']:.0f} s;"
         f" {trained.checks[0].figure}"
     )
-    checks.record_checks(job.folder, trained.checks)
     path = records.seed_folder(job.folder, job.training_seed) / records.CURVES
     curves = json.loads(path.read_text()) if path.is_file() else {}
     hashes = {"initialisation": trained.initialisation, "batches": trained.batches}
