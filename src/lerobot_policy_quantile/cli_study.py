@@ -93,13 +93,13 @@ def summarise(
     folders: Annotated[list[Path], typer.Argument(help="Folders that `qhead study two-demo` wrote, finished or not.")],
     into: Annotated[Path, typer.Option(help="Folder of the summaries; what it holds already stays.")],
 ) -> None:
-    """Summarise journals: one small file per arm and training seed, and README.md over all of them.
+    """Summarise journals: one small file per arm and training seed, README.md and rates.svg over all of them.
 
     A study that ran in parts (other days, other machines) meets here. Parts with other settings, weights or simulators
     are refused.
     """
     from lerobot_policy_quantile.evaluation.journal import JournalError
-    from lerobot_policy_quantile.report.summary_page import summary_page
+    from lerobot_policy_quantile.report.summary_page import FIGURE, PAGE, summary_figure, summary_page
     from lerobot_policy_quantile.studies.two_demo.records import load_study
     from lerobot_policy_quantile.studies.two_demo.stages import write_text
     from lerobot_policy_quantile.studies.two_demo.summary import keep_summaries
@@ -107,11 +107,12 @@ def summarise(
     try:
         for folder in folders:
             found = keep_summaries(load_study(folder), into)
-            write_text(into / "README.md", summary_page(found))
+            write_text(into / PAGE, summary_page(found))
+            write_text(into / FIGURE, summary_figure(found).svg_file())
     except (ValueError, OSError, JournalError) as error:
         Console(stderr=True, soft_wrap=True).print(f"qhead study summarise: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from None
-    typer.echo(f"{sum(summary.episodes for summary in found)} episodes in {len(found)} files; {into / 'README.md'}")
+    typer.echo(f"{sum(summary.episodes for summary in found)} episodes in {len(found)} files; {into / PAGE}")
 
 
 def _run(out: Path, settings: "Settings", base: str, workers: int, *, report: bool) -> int:

@@ -1,4 +1,4 @@
-"""Figures of the closed loop: success rates, paths of the hand, first actions, the sweep of intervals."""
+"""Figures of the closed loop: paths of the hand, first actions, the sweep of intervals."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from lerobot_policy_quantile.report.figure import Entry, Figure
 from lerobot_policy_quantile.report.palette import HEADS, decoder_name
+from lerobot_policy_quantile.report.rates import PERCENT
 from lerobot_policy_quantile.report.svg import BOTTOM, RIGHT, TOP, WIDTH, Axis, Panel, data_range
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Places, Result, Rollout
 
@@ -16,7 +17,6 @@ Array = np.ndarray[Any, Any]
 
 OUTCOMES = [Entry("circle", "success", "success"), Entry("cross", "failure", "failure")]
 ROUTES = [Entry("dashes", "left", "left demonstration"), Entry("dashes", "right", "right demonstration")]
-PERCENT = Axis(0, 100, "success (%)", ticks=tuple((v, str(v)) for v in (0, 25, 50, 75, 100)))
 
 
 def setting_name(arm: Arm) -> str:
@@ -43,59 +43,6 @@ def by_decoder(arm: Arm, seed: int | None) -> dict[tuple[str, str], list[Rollout
         if rollout.training_seed == seed and rollout.status != "error":
             groups[rollout.head, rollout.decoder].append(rollout)
     return {pair: members for pair, members in groups.items() if members}
-
-
-def rates_figure(scene: str, arms: Sequence[Arm]) -> Figure:
-    """Success per decoder with its 95 % interval, the paper's number beside it."""
-    return Figure(
-        name=f"success-{scene}",
-        title=f"Success per decoder, {scene}",
-        caption="Dots: our success rate, with Wilson's 95 % interval and the counts at the right. Upright bars: the"
-        " paper's number where it has one. Repeats of a deterministic decoder are not independent of each other.",
-        panels=[_rates_panel(arm) for arm in arms if arm.results()],
-        columns=2,
-        legend=[Entry("circle", "quantile", "this study, 95 % interval (colour: head)"), Entry("tick", "ink", "paper")],
-    )
-
-
-def _rates_panel(arm: Arm) -> Panel:
-    results = results_of(arm)
-    count = len(results)
-    panel = Panel(
-        f"{'With' if arm.obstacle else 'Without'} obstacle",
-        Axis(0, 100, "success (%)", ticks=PERCENT.ticks),
-        Axis(count, 0, ticks=()),
-        alt="; ".join(_spoken(result) for result in results),
-        height=int(TOP + BOTTOM + 25 * count),
-        left=146,
-        gutter=46,
-        width=WIDTH + 50,
-    )
-    for row, result in enumerate(results):
-        _rate_row(panel, row + 0.5, result)
-    return panel
-
-
-def _rate_row(panel: Panel, y: float, result: Result) -> None:
-    place = float(panel.py(y))
-    panel.at(panel.left - 10, place + 3.5, decoder_name(result.head, result.decoder), result.head, anchor="end")
-    if not result.episodes:
-        panel.at(panel.left + 6, place + 3.5, "no episode yet", "muted")
-        return
-    low, high = result.interval
-    panel.line([low, high], [y, y], result.head, width=2.2)
-    panel.points([result.rate], [y], result.head, size=4.6)
-    panel.at(panel.right + 8, place + 3.5, f"{result.success}/{result.episodes}")
-    if result.paper is not None:
-        panel.points([result.paper], [y], "ink", "tick")
-
-
-def _spoken(result: Result) -> str:
-    name = decoder_name(result.head, result.decoder)
-    paper = "" if result.paper is None else f", paper {result.paper:g} %"
-    if not result.episodes:
-        return f"{name}: no episode yet{paper}"
-    return f"{name}: {result.success} of {result.episodes} succeed, {result.rate:.0f} %{paper}"
 
 
 def on_the_table(places: Places, path: Float[Array, "n 3"]) -> Float[Array, "n 2"]:

@@ -16,7 +16,6 @@ from lerobot_policy_quantile.report.closed_loop import (
     first_actions_figure,
     intervals_figure,
     paths_figure,
-    rates_figure,
     results_of,
     setting_name,
 )
@@ -25,6 +24,7 @@ from lerobot_policy_quantile.report.distributions import histograms_figure, spre
 from lerobot_policy_quantile.report.figure import Figure, Picture
 from lerobot_policy_quantile.report.palette import HEADS, decoder_name, style_sheet
 from lerobot_policy_quantile.report.pictures import demonstration_shots, films, separation
+from lerobot_policy_quantile.report.rates import Rates, rates_figure
 from lerobot_policy_quantile.report.training import cost_figure, curves_figure, mean_costs
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Result, Study
 
@@ -106,10 +106,12 @@ def _scene(name: str, arms: Sequence[Arm], study: Study) -> Context:
     columns = [{(r.head, r.decoder): r for r in arm.results()} for arm in arms]
     asked = [findings.asked_for(arm, study) for arm in arms]
     costs = mean_costs(arms)
+    settings = [f"{'With' if arm.obstacle else 'Without'} obstacle" for arm in arms]
+    rates = [Rates(words, results_of(arm)) for words, arm in zip(settings, arms, strict=True) if arm.results()]
     return {
         "name": name,
-        "settings": [f"{'With' if arm.obstacle else 'Without'} obstacle" for arm in arms],
-        "rates": rates_figure(name, arms) if pairs else None,
+        "settings": settings,
+        "rates": rates_figure(name, f"Success per decoder, {name}", rates) if pairs else None,
         "rows": [
             {
                 "head": head,

@@ -1,9 +1,12 @@
-"""Summaries of a two-demonstration study as one Markdown page: targets, rates, cost."""
+"""Summaries of a two-demonstration study as one Markdown page and one figure: targets, rates, cost."""
 
 from collections.abc import Sequence
 from statistics import median
 
+from lerobot_policy_quantile.report.figure import Figure
 from lerobot_policy_quantile.report.palette import HEADS, decoder_name, is_deterministic
+from lerobot_policy_quantile.report.rates import Rates, rates_figure
+from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
 from lerobot_policy_quantile.studies.two_demo.records import Result
 from lerobot_policy_quantile.studies.two_demo.summary import Outcomes, Summary, pooled
 
@@ -15,18 +18,73 @@ LEAST_SAVING = 8.0
 """Times less expert time per replan than flow matching."""
 
 
+PAGE, FIGURE = "README.md", "rates.svg"
+
+
 def summary_page(found: Sequence[Summary]) -> str:
     """The page over all summaries of one study."""
-    arms: dict[str, list[Summary]] = {}
-    for summary in found:
-        arms.setdefault(summary.arm, []).append(summary)
+    arms = _by_arm(found)
     lines = ["# The two-demonstration study, from its journals", "", *_circumstances(found), "", "## Targets", ""]
     lines += _table(("target", "seen", ""), [row for arm, parts in arms.items() for row in _targets(arm, parts)])
+    lines += ["", "## At a glance", "", *_glance(arms), "", f"![Success rates; the tables below say them]({FIGURE})"]
     for arm, parts in arms.items():
         lines += ["", f"## {arm}", "", *_arm(parts)]
     lines += ["", "## Cost of a replan", "", *_costs(found)]
     lines += ["", "## How to read it", "", *_legend()]
     return "\n".join(lines) + "\n"
+
+
+def summary_figure(found: Sequence[Summary]) -> Figure:
+    """Success rates of all arms, with those of single training seeds."""
+    arms = [Rates(arm, _results(parts), _by_seed(parts)) for arm, parts in _by_arm(found).items()]
+    return rates_figure("two-demo", "Success per decoder", arms)
+
+
+def _by_arm(found: Sequence[Summary]) -> dict[str, list[Summary]]:
+    arms: dict[str, list[Summary]] = {}
+    for summary in found:
+        arms.setdefault(summary.arm, []).append(summary)
+    return arms
+
+
+def _results(parts: Sequence[Summary]) -> list[Result]:
+    """Pooled over training seeds, the quantile head's decoders first."""
+    return sorted(pooled(parts), key=lambda result: result.head != "quantile")
+
+
+def _by_seed(parts: Sequence[Summary]) -> dict[tuple[str, str], list[float]]:
+    """Rates of single training seeds in per cent; nothing where there is one only."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for summary in parts if len(parts) > 1 else ():
+        for outcome in summary.outcomes:
+            if outcome.episodes:
+                rate = 100 * outcome.success / outcome.episodes
+                found.setdefault((outcome.head, outcome.decoder), []).append(rate)
+    return found
+
+
+def _glance(arms: dict[str, list[Summary]]) -> list[str]:
+    """Rates of all arms side by side, and the paper's."""
+    columns = {arm: {(r.head, r.decoder): r for r in _results(parts)} for arm, parts in arms.items()}
+    longest_first = sorted(columns.values(), key=len, reverse=True)
+    pairs = sorted(dict.fromkeys(pair for column in longest_first for pair in column), key=lambda p: p[0] != "quantile")
+    rows = [
+        (
+            decoder_name(*pair),
+            *(_brief(column.get(pair)) for column in columns.values()),
+            *("" if (rate := paper_rate(obstacle, *pair)) is None else f"{rate:g} %" for obstacle in (False, True)),
+        )
+        for pair in pairs
+    ]
+    return _table(("decoder or head", *columns, "paper, free", "paper, obstacle"), rows)
+
+
+def _brief(result: Result | None) -> str:
+    """A rate, or the counts of a deterministic decoder, which has no rate to speak of."""
+    if result is None or not result.episodes:
+        return ""
+    fixed = is_deterministic(result.head, result.decoder)
+    return f"{result.success}/{result.episodes}" if fixed else f"{result.rate:.0f} %"
 
 
 def _circumstances(found: Sequence[Summary]) -> list[str]:
@@ -82,7 +140,7 @@ def _seen(result: Result) -> str:
 def _arm(parts: Sequence[Summary]) -> list[str]:
     seeds = [summary.training_seed for summary in parts]
     lengths = " and ".join(map(str, parts[0].demonstrations))
-    rows = [_row(result, parts) for result in sorted(pooled(parts), key=lambda result: result.head != "quantile")]
+    rows = [_row(result, parts) for result in _results(parts)]
     header = ("head", "decoder", "success", "rate", "95 % interval", "paper", "left / right", "touched", "steps")
     return [
         f"Demonstrations of {lengths} actions; training seeds {', '.join(map(str, seeds))};"

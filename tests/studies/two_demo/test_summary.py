@@ -3,12 +3,13 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.cli import app
-from lerobot_policy_quantile.report.summary_page import summary_page
+from lerobot_policy_quantile.report.summary_page import FIGURE, PAGE, summary_figure, summary_page
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.records import Cost, load_study
 from lerobot_policy_quantile.studies.two_demo.summary import (
@@ -20,6 +21,8 @@ from lerobot_policy_quantile.studies.two_demo.summary import (
     summaries,
 )
 from tests.support.study_folder import write_study
+
+RESULTS = Path(__file__).parents[3] / "docs" / "results" / "two_demo"
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +143,33 @@ def test_the_command_writes_files_and_page(folder, tmp_path):
     assert result.exit_code == 0, result.output
     page = (tmp_path / "kept" / "README.md").read_text()
     assert "| seed 0 | seed 1 |" in page
+    assert f"]({FIGURE})" in page
+    assert (tmp_path / "kept" / FIGURE).read_text().startswith("<svg")
     refused = CliRunner().invoke(app, ["study", "summarise", str(tmp_path), "--into", str(tmp_path / "kept")])
     assert refused.exit_code == 1
     assert "study.json" in refused.stderr
+
+
+def test_at_a_glance_has_a_rate_per_arm_and_counts_where_nothing_is_drawn():
+    page = summary_page([summary("embedded", "LLLr", "LL"), summary("embedded+obstacle", "Lrrr", "rr")])
+    assert "| shared rank | 75 % | 25 % | 92 % | 6 % |" in page
+    assert "| median | 2/2 | 0/2 | 100 % | 0 % |" in page
+
+
+def test_the_figure_has_a_ring_per_training_seed_and_decoder_that_draws():
+    part = summary("embedded", "LLLr", "LL")
+    alone, three = (
+        summary_figure([replace(part, training_seed=seed) for seed in range(seeds)]).svg_file() for seeds in (1, 3)
+    )
+    assert "one training seed" not in alone
+    assert three.count("<circle") - alone.count("<circle") == 3 + 1  # and one in the legend
+    assert ">9/12</text>" in three
+
+
+def test_the_page_and_the_figure_in_the_docs_are_those_of_the_files_beside_them():
+    found = read_summaries(RESULTS)
+    assert (RESULTS / PAGE).read_text() == summary_page(found)
+    assert (RESULTS / FIGURE).read_text() == summary_figure(found).svg_file()
 
 
 @pytest.mark.bad_input
