@@ -171,5 +171,13 @@ def test_readme_make_targets_exist(command):
     assert re.search(rf"^{target}:.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
+def test_the_studys_rates_in_the_readme_are_those_of_its_results():
+    results = (ROOT / "docs" / "results" / "two_demo" / "README.md").read_text().splitlines()
+    (section,) = [part for part in README.split("\n## ") if part.startswith("Two demonstrations")]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    assert len(rows) > 5
+    assert [row for row in rows if row not in results] == []
+
+
 def test_the_readme_starts_with_its_two_commands():
     assert COMMANDS[:2] == ["make test", "make demo"]
