@@ -1,5 +1,6 @@
-"""How processes that run side by side share the cores."""
+"""How processes that run side by side share cores and memory."""
 
+import ctypes
 import os
 
 
@@ -12,3 +13,10 @@ def share_cores(workers: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if workers >= (os.cpu_count() or 1):
         os.environ.setdefault("LP_NUM_THREADS", "0")
+
+
+def give_back_memory() -> None:
+    """Return to the system what the C library holds ready for later; only glibc can be asked to."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lerobot_policy_quantile.evaluation.worker import end_with_parent
+from lerobot_policy_quantile.processes import give_back_memory
 
 _POLL_SECONDS = 0.5
 
@@ -28,10 +29,13 @@ def _begin(messages: Any) -> None:
 
 
 def _work(work: Callable[..., Any], number: int, given: tuple[Any, ...], tells: bool) -> Any:
-    """In a worker: do the work and tell the parent how it goes."""
-    if not tells:
-        return work(*given)
-    return work(*given, lambda done, figure: _messages.put((number, done, figure)))
+    """In a worker: do the work and tell the parent how it goes. The next piece needs other memory than this one did."""
+    try:
+        if not tells:
+            return work(*given)
+        return work(*given, lambda done, figure: _messages.put((number, done, figure)))
+    finally:
+        give_back_memory()
 
 
 class Crew:
