@@ -1,13 +1,14 @@
 """`qhead study`: the paper's experiments, from demonstrations to a table and a report."""
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from lerobot_policy_quantile.processes import share_cores
+from lerobot_policy_quantile.processes import MemoryWatch, share_cores
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.studies.two_demo.records import Study
@@ -124,8 +125,10 @@ def _run(out: Path, settings: "Settings", base: str, workers: int, *, report: bo
     from lerobot_policy_quantile.studies.two_demo.stages import Narrator
 
     notes = Console(stderr=True, soft_wrap=True)
+    began = time.monotonic()
     try:
-        complete = run_study(out, settings, base_folder(base), workers=workers, narrator=Narrator(notes))
+        with MemoryWatch() as memory:
+            complete = run_study(out, settings, base_folder(base), workers=workers, narrator=Narrator(notes))
     except (Stopped, KeyboardInterrupt):
         notes.print("stopped; run the same command again to go on")
         return STOPPED
@@ -135,6 +138,8 @@ def _run(out: Path, settings: "Settings", base: str, workers: int, *, report: bo
     found = load_study(out)
     written = write_study_report(found) if report else None
     _print(found)
+    minutes, seconds = divmod(round(time.monotonic() - began), 60)
+    typer.echo(f"{minutes} min {seconds} s, at most {memory.most / 1e9:.2f} GB of memory in all processes together")
     if written is not None:
         typer.echo(f"report: {written}")
     return 0 if complete else WITH_ERRORS

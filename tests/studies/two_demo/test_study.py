@@ -1,5 +1,7 @@
 """A miniature study from demonstrations to table and report, and going on after it."""
 
+import re
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -43,6 +45,8 @@ def test_it_runs_to_its_table_and_report(finished):
     assert "95 % interval" in result.output
     assert f"report: {out / 'report.html'}" in result.output.replace("\n", "")
     assert (out / "report.html").is_file()
+    (held,) = re.findall(r"^\d+ min \d+ s, at most (\d+\.\d\d) GB of memory", result.output, re.MULTILINE)
+    assert float(held) > 0.1  # torch alone is more
 
 
 def test_every_verification_of_the_paper_was_made_and_holds(finished):
