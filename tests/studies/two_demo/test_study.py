@@ -1,15 +1,19 @@
 """A miniature study from demonstrations to table and report, and going on after it."""
 
+import io
 import re
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.cli import app
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.records import Result, load_study
+from lerobot_policy_quantile.studies.two_demo.run import training_bar
+from lerobot_policy_quantile.studies.two_demo.stages import Narrator
 
 MINIATURE = """
 scenes = ["embedded"]
@@ -122,3 +126,11 @@ def test_an_interval_by_hand():
     nine, none = (Result("quantile", "shared", *counts, 0, 0, 0, None) for counts in ((9, 10), (0, 0)))
     assert [round(end, 1) for end in nine.interval] == [59.6, 98.2]
     assert none.interval == (0.0, 100.0)
+
+
+def test_the_longest_line_of_progress_fits_a_terminal_of_eighty_columns():
+    file = io.StringIO()
+    with training_bar(Narrator(Console(file=file, width=80))) as bar:
+        bar.add_task("updates", total=48000, completed=24000, text="libero_object+obstacle quantile-2 loss 0.0345")
+    (line,) = file.getvalue().splitlines()
+    assert line.endswith("24000/48000 updates, -:--:-- left libero_object+obstacle quantile-2 loss 0.0345")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.evaluation.progress import LoggedProgress
@@ -78,7 +79,7 @@ def _train(crew: Crew, folders: list[Path], settings: Settings, base: str, narra
 
 def _train_jobs(crew: Crew, jobs: list[training.Job], settings: Settings, narrator: Narrator) -> None:
     done = [0] * len(jobs)
-    with narrator.stage(f"training {len(jobs)} heads, {settings.updates} updates each"), _bar(narrator) as bar:
+    with narrator.stage(f"training {len(jobs)} heads, {settings.updates} updates each"), training_bar(narrator) as bar:
         total = bar.add_task("updates", total=len(jobs) * settings.updates, text="")
 
         def told(number: int, updates: int, loss: float) -> None:
@@ -148,9 +149,18 @@ def _roll(folder: Path, settings: Settings, workers: int, narrator: Narrator) ->
 
 
 @contextmanager
-def _bar(narrator: Narrator) -> Iterator[Progress]:
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("updates,"), TimeRemainingColumn(), TextColumn("left"))
-    with LoggedProgress(*columns, TextColumn("{task.fields[text]}"), console=narrator.console) as bar:
+def training_bar(narrator: Narrator) -> Iterator[Progress]:
+    """Updates done, time left and a text; where a line is too short for all, the bar gives way."""
+    whole = Column(no_wrap=True)
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(table_column=whole),
+        TextColumn("updates,"),
+        TimeRemainingColumn(table_column=whole),
+        TextColumn("left"),
+        TextColumn("{task.fields[text]}"),
+    )
+    with LoggedProgress(*columns, console=narrator.console) as bar:
         yield bar
 
 
