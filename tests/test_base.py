@@ -62,6 +62,18 @@ def test_a_policy_from_base_keeps_all_but_the_gaps(head):
     assert not any(p.requires_grad for p in policy.backbone.vlm_parameters())
 
 
+def test_a_fresh_output_projection_is_drawn_anew_and_the_same_for_every_head():
+    stored, drawn = load_file(base_checkpoint() / "model.safetensors"), []
+    for head in ("quantile", "l1", "flow"):
+        torch.manual_seed(1)
+        policy = policy_from_base(head, output_projection="fresh")
+        assert torch.equal(policy.backbone.action_in_proj.weight, stored["backbone.action_in_proj.weight"])
+        drawn.append(policy.head.projection.weight)
+    assert not torch.equal(drawn[0], stored["head.projection.weight"])
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
+
+
 def test_another_number_of_prompts_begins_afresh():
     fewer, same = policy_from_base(n_prompts=4), policy_from_base()
     assert "backbone.prompts" not in load_base_weights(fewer.backbone, fewer.head)

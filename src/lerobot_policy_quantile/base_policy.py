@@ -36,12 +36,14 @@ def base_checkpoint() -> Path:
     return folder
 
 
-def load_base_weights(backbone: "Backbone", head: "Head", folder: Path | None = None) -> tuple[str, ...]:
+def load_base_weights(
+    backbone: "Backbone", head: "Head", folder: Path | None = None, *, output_projection: str = "inherited"
+) -> tuple[str, ...]:
     """Fill VLM, expert, time MLP, prompts, action projection and output projection from a base checkpoint; the names
     that were filled. Every head has the output projection, as from a pi05 checkpoint; gaps begin afresh.
 
-    Another number of prompts keeps its initial values. Every other tensor must be there in its shape, or nothing is
-    written.
+    With `output_projection="fresh"` the output projection keeps its initial values, and so does another number of
+    prompts. Every other tensor must be there in its shape, or nothing is written.
     """
     from safetensors.torch import load_file
 
@@ -52,7 +54,8 @@ def load_base_weights(backbone: "Backbone", head: "Head", folder: Path | None = 
     wanted = {
         f"{BACKBONE}{name}": tensor for name, tensor in backbone.state_dict().items() if not name.startswith(FRESH)
     }
-    wanted |= {f"head.projection.{name}": tensor for name, tensor in head.projection.state_dict().items()}
+    if output_projection == "inherited":
+        wanted |= {f"head.projection.{name}": tensor for name, tensor in head.projection.state_dict().items()}
     if PROMPTS in wanted and (PROMPTS not in stored or stored[PROMPTS].shape != wanted[PROMPTS].shape):
         del wanted[PROMPTS]
     faults = [name for name, tensor in wanted.items() if name not in stored or stored[name].shape != tensor.shape]
@@ -108,6 +111,8 @@ def copy_base(out: Path, *, ground: float) -> Path:
 def policy_from_base(head: str = "quantile", *, folder: Path | None = None, **settings: Any) -> "QuantilePolicy":
     """A new policy with the base's VLM, expert, prompts and output projection; `settings` replace config fields.
 
+    `output_projection="fresh"` is one of them: the projection is then drawn anew, the same for every head.
+
     Use the checkpoint's own processors with it: the VLM reads states in their normalisation.
     """
     from dataclasses import replace
@@ -117,6 +122,7 @@ def policy_from_base(head: str = "quantile", *, folder: Path | None = None, **se
     from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 
     saved: Any = PreTrainedConfig.from_pretrained(folder or base_checkpoint())
-    policy = QuantilePolicy(replace(saved, head=head, **settings), load_backbone_weights=False)
-    load_base_weights(policy.backbone, policy.head, folder)
+    config = replace(saved, head=head, **settings)
+    policy = QuantilePolicy(config, load_backbone_weights=False)
+    load_base_weights(policy.backbone, policy.head, folder, output_projection=config.output_projection)
     return policy

@@ -27,6 +27,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "gaps": ("separate", "symmetric"),
     "anchor": ("shared", "detached"),
     "query": ("zero", "noise", "vlm"),
+    "output_projection": ("inherited", "fresh"),
     "dtype": ("float32", "bfloat16"),
 }
 
@@ -59,6 +60,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     # Head
     head: str = "quantile"  # quantile | l1 | l2 | flow
     n_quantiles: int = DEFAULT_K  # K, odd
+    output_projection: str = "inherited"  # inherited (from backbone_weights) | fresh, as in the two-demonstration study
     delta0: float = DELTA0  # every gap before the first update, in normalised action units
     supervise: str = "all"  # all | median: Median-Only (M17)
     gaps: str = "separate"  # separate | symmetric (M19)

@@ -105,9 +105,11 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         self.head = build_head(config, self.backbone.expert_width)
         if config.backbone_weights is not None and load_backbone_weights:
             if config.backbone_weights == BASE:
-                load_base_weights(self.backbone, self.head)
+                load_base_weights(self.backbone, self.head, output_projection=config.output_projection)
             else:
-                load_pi05_weights(self.backbone, self.head, config.backbone_weights)
+                load_pi05_weights(
+                    self.backbone, self.head, config.backbone_weights, output_projection=config.output_projection
+                )
         for parameter in self.parameters():
             if parameter.requires_grad:  # half-precision weights would swallow small updates
                 parameter.data = parameter.data.float()

@@ -57,6 +57,16 @@ def test_every_vlm_expert_and_projection_key_arrives(written):
         assert torch.equal(ours[name], theirs[name]), name
 
 
+def test_a_fresh_output_projection_keeps_its_values_and_the_checkpoints_is_dropped(written):
+    backbone, head = fresh()
+    before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    report = load_pi05_weights(backbone, head, str(written[0]), output_projection="fresh")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in head.state_dict().items())
+    assert set(report.dropped) == {*LM_HEADS, "action_out_proj.weight", "action_out_proj.bias"}
+    assert set(report.new) >= {"head.projection.weight", "head.projection.bias", "prompts"}
+    assert torch.equal(backbone.action_in_proj.weight, written[1].model.action_in_proj.weight)
+
+
 def test_weights_arrive_in_pieces(tmp_path, monkeypatch):
     """Rows of several pieces, one row larger than a piece, a scalar, another precision."""
     monkeypatch.setattr(weights_module, "PIECE", 64)

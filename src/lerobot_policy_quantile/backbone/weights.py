@@ -24,6 +24,10 @@ LM_HEADS = (VLM_LM_HEAD, f"{ROOT}gemma_expert.lm_head.weight")
 TEXT_EMBEDDING = f"{ROOT}paligemma.model.language_model.embed_tokens.weight"
 OURS = ("prompts", "query_projection.")
 """Parts of the backbone that LeRobot's pi05 does not have."""
+OUTPUT = "action_out_proj."
+"""Where a pi05 checkpoint keeps its output projection, which every head of ours has as `head.projection`."""
+INHERITED = "inherited"
+"""Of an output projection that starts from the checkpoint's; otherwise it is fresh."""
 PIECE = 2**26
 """Bytes of a checkpoint that are in memory at once."""
 
@@ -52,21 +56,27 @@ class _Stored:
     shape: tuple[int, ...]
 
 
-def load_pi05_weights(backbone: Backbone, head: Head, source: str, *, revision: str | None = None) -> LoadReport:
+def load_pi05_weights(
+    backbone: Backbone, head: Head, source: str, *, revision: str | None = None, output_projection: str = INHERITED
+) -> LoadReport:
     """Fill VLM, expert, time MLP and projections from a LeRobot pi05 checkpoint; nothing is written if a key is wrong.
 
     `source` is a folder with model.safetensors (or its shards and index), else a hub id. The head's
-    projection starts from pi05's output projection.
+    projection starts from pi05's output projection, or with `output_projection="fresh"` keeps its initial values.
     """
     stored = {key.removeprefix("model."): e for key, e in _stored_tensors(checkpoint_folder(source, revision)).items()}
     targets = _targets(backbone, head)
+    left = LM_HEADS
+    if output_projection != INHERITED:
+        left += tuple(key for key in targets if key.startswith(OUTPUT))
+        targets = {key: tensor for key, tensor in targets.items() if not key.startswith(OUTPUT)}
     if TEXT_EMBEDDING not in stored and VLM_LM_HEAD in stored:
         stored[TEXT_EMBEDDING] = stored.pop(VLM_LM_HEAD)  # tied in the checkpoint and stored once
-    dropped = tuple(key for key in LM_HEADS if stored.pop(key, None))
+    dropped = tuple(key for key in left if stored.pop(key, None))
     _check_keys(source, stored, targets)
     _copy(stored, targets)
     ours = [*backbone.state_dict(), *(f"head.{name}" for name in head.state_dict())]
-    new = tuple(name for name in ours if name not in targets and not name.startswith("head.projection."))
+    new = tuple(name for name in ours if name.replace("head.projection.", OUTPUT) not in targets)
     return LoadReport(source, tuple(sorted(targets)), dropped, new)
 
 
@@ -116,7 +126,7 @@ def _files(folder: Path) -> list[Path]:
 def _targets(backbone: Backbone, head: Head) -> dict[str, Tensor]:
     """Our tensors under the names they have in a pi05 checkpoint."""
     targets = {name: tensor for name, tensor in backbone.state_dict().items() if not name.startswith(OURS)}
-    return targets | {f"action_out_proj.{name}": tensor for name, tensor in head.projection.state_dict().items()}
+    return targets | {f"{OUTPUT}{name}": tensor for name, tensor in head.projection.state_dict().items()}
 
 
 def _check_keys(source: str, stored: dict[str, _Stored], targets: dict[str, Tensor]) -> None:

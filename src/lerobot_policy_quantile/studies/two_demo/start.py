@@ -50,7 +50,8 @@ def fresh_policy(base: str, head: str, training_seed: int, settings: Settings, l
     """The policy from which a head's training begins. Given the seed, all heads share everything they have in common.
 
     The backbone is built before the head and the head's projection before its gaps, so one seed draws the same
-    prompts and the same projection for every head; the base then overwrites all but the gaps, which begin at zero.
+    prompts and the same projection for every head; the base then overwrites all but the gaps, which begin at
+    zero, and an output projection that is to be fresh.
     """
     _ = lerobot_policy_quantile.QuantileConfig  # registers the policy type
     config = _config(base, head, settings)
@@ -60,7 +61,7 @@ def fresh_policy(base: str, head: str, training_seed: int, settings: Settings, l
         policy.backbone.paligemma_with_expert.paligemma.load_state_dict(stand_in.state_dict())
         before, after = make_quantile_pre_post_processors(config, _statistics(lesson.demonstrations))
     else:
-        load_base_weights(policy.backbone, policy.head, Path(base))
+        load_base_weights(policy.backbone, policy.head, Path(base), output_projection=config.output_projection)
         before, after = processors_from_base(config, folder=Path(base), ground=lesson.ground)
     return Fresh(policy, before, after)
 
