@@ -19,7 +19,7 @@ from lerobot_policy_quantile.core.heads import Head
 SINGLE_FILE, SHARD_INDEX = "model.safetensors", "model.safetensors.index.json"
 ROOT = "paligemma_with_expert."
 VLM_LM_HEAD = f"{ROOT}paligemma.lm_head.weight"
-LM_HEADS = (VLM_LM_HEAD, f"{ROOT}gemma_expert.lm_head.weight")
+LM_HEADS: tuple[str, ...] = (VLM_LM_HEAD, f"{ROOT}gemma_expert.lm_head.weight")
 """Heads over the vocabulary, which pi0.5 never calls."""
 TEXT_EMBEDDING = f"{ROOT}paligemma.model.language_model.embed_tokens.weight"
 OURS = ("prompts", "query_projection.")
