@@ -210,7 +210,7 @@ def rate_row(name: str, runs: list[Run]) -> Row:
 def batching_rows(setting: Setting, episode_seconds: float) -> list[Row]:
     """Eight observations as one batch against one by one, and how much of an episode is the policy's at all."""
     workshop = SceneWorkshop({"tiny": str(setting.policy)})
-    policy, nowhere = workshop.policy("tiny", OWN_DECODER), workshop.scene(SUITE)
+    policy, nowhere = workshop.policy("tiny"), workshop.scene(SUITE)
     rng = np.random.default_rng(0)
     seen = [
         Observation(
@@ -220,7 +220,7 @@ def batching_rows(setting: Setting, episode_seconds: float) -> list[Row]:
         )
         for _ in range(EIGHT)
     ]
-    memories = [policy.begin(seed, nowhere) for seed in range(EIGHT)]
+    memories = [policy.begin(seed, nowhere, OWN_DECODER) for seed in range(EIGHT)]
     batch, single = interleaved(
         [
             lambda: policy.act(seen, memories),

@@ -82,10 +82,10 @@ class FollowedPolicy:
         self.context: Mapping[str, str] = {**policy.context, "way": way.name}
         self.doubt: list[float] = []
 
-    def begin(self, seed: int, world: World) -> Any:
+    def begin(self, seed: int, world: World, decoder: str) -> Any:
         """The policy's own memory."""
         self.doubt = []
-        return self._policy.begin(seed, world)
+        return self._policy.begin(seed, world, decoder)
 
     def act(self, observations: Sequence[Observation], memories: Sequence[Any]) -> list[Chunk]:
         """The policy's chunks, cut where doubt begins."""
@@ -110,7 +110,7 @@ def _policy(folder: Path) -> Any:
 
     torch.set_num_threads(1)
     _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
-    return load_lerobot_policy(folder, decoder="median")
+    return load_lerobot_policy(folder)
 
 
 @cache

@@ -41,7 +41,7 @@ def test_it_names_no_path_of_a_machine():
 
 
 def test_it_loads_as_any_saved_policy():
-    policy = load_lerobot_policy(base_checkpoint(), decoder="median")
+    policy = load_lerobot_policy(base_checkpoint())
     assert policy.n_action_steps == 3
 
 

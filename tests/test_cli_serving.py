@@ -48,13 +48,13 @@ def test_rows_with_decoders_of_their_own_in_one_batch_equal_rows_alone(folder):
 
 
 def test_the_closed_loop_gets_the_same_numbers_through_the_server_as_from_the_folder(folder):
-    local = {decoder: load_lerobot_policy(folder, decoder=decoder) for decoder in DECODERS[:2]}
+    policy = load_lerobot_policy(folder)
     with running(load_served_policy(folder), deadline=300) as server:
-        for decoder, policy in local.items():
-            remote = ServerPolicy(ServerAddress.parse(f"{server.url}?timeout=300"), decoder)
-            assert remote.n_action_steps == policy.n_action_steps
-            assert remote.context == policy.context
-            memories = remote.begin(5, None), policy.begin(5, None)
+        remote = ServerPolicy(ServerAddress.parse(f"{server.url}?timeout=300"))
+        assert remote.n_action_steps == policy.n_action_steps
+        assert remote.context == policy.context
+        for decoder in DECODERS[:2]:
+            memories = remote.begin(5, None, decoder), policy.begin(5, None, decoder)
             for query in range(2):
                 (far,) = remote.act([seen(query)], memories[:1])
                 (near,) = policy.act([seen(query)], memories[1:])

@@ -59,7 +59,11 @@ class Choice:
         keys = keys_of(entries, lines[:1], count=count, seed=self.seed)
         if self.sample is not None:
             keys = stratified(keys, lambda key: strata[key.scene, key.task], self.sample)
-        keys = [_for(key, *line) for key in keys for line in lines]
+        decoders: dict[str, list[str]] = {}
+        for policy, decoder in lines:
+            decoders.setdefault(policy, []).append(decoder)
+        # One policy after the other, so that whoever runs them loads each model once.
+        keys = [_for(key, policy, decoder) for policy, own in decoders.items() for key in keys for decoder in own]
         if not keys:
             raise ValueError("no task of the suite can be run here; --dry-run says why")
         return Plan(tuple(shuffled(keys) if mixed or self.sample is not None else keys))

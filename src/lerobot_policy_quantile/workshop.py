@@ -52,21 +52,21 @@ class SceneWorkshop:
         """The same, as the closed loop sees it."""
         return self.scene(scene)
 
-    def policy(self, policy: str, decoder: str) -> Policy:
-        """The policy behind a name, answering with a decoder."""
+    def policy(self, policy: str) -> Policy:
+        """The policy behind a name."""
         source = self.sources[policy]
         if is_expert(source):
             return ExpertPolicy(expert_side(source))
         from lerobot_policy_quantile.evaluation.openpi_policies import ServerAddress, ServerPolicy, is_server
 
         if is_server(source):
-            return ServerPolicy(ServerAddress.parse(source), decoder)
+            return ServerPolicy(ServerAddress.parse(source))
         import lerobot_policy_quantile
         from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
 
         _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
         try:
-            return load_lerobot_policy(Path(source), decoder=decoder, device=self.device)
+            return load_lerobot_policy(Path(source), device=self.device)
         except Exception as error:  # whatever LeRobot or torch raise here, they will raise again
             raise UnusablePolicyError(
                 f"policy {policy!r} cannot be loaded from {source}: {type(error).__name__}: {error}"
@@ -83,7 +83,9 @@ class SceneWorkshop:
             source = self.sources[policy]
             if is_server(source):
                 try:
-                    ServerPolicy(ServerAddress.parse(source), decoder).close()
+                    server = ServerPolicy(ServerAddress.parse(source))
+                    server.require_decoder(decoder)
+                    server.close()
                 except ConnectionError as error:
                     raise ValueError(
                         f"policy {policy!r} must answer before episodes start; {error}; a server is started with:"
@@ -120,8 +122,8 @@ class ExpertPolicy:
         """Its route."""
         return {"policy": f"scripted expert, {self.side}"}
 
-    def begin(self, seed: int, world: World) -> "Expert | Detour":
-        """The way points of one episode."""
+    def begin(self, seed: int, world: World, decoder: str) -> "Expert | Detour":
+        """The way points of one episode; nothing is decoded."""
         from lerobot_policy_quantile.scenes.detour import expert_for
         from lerobot_policy_quantile.scenes.expert import Route
 
@@ -134,6 +136,9 @@ class ExpertPolicy:
             Chunk(expert.act(observation.state)[None])
             for observation, expert in zip(observations, memories, strict=True)
         ]
+
+    def close(self) -> None:
+        """Nothing to free."""
 
 
 def is_expert(source: str) -> bool:

@@ -1,8 +1,11 @@
 """Samples in proportion, budgets by a clock, stops by width, estimates from what was seen."""
 
+from itertools import pairwise
+
 import pytest
 
 from lerobot_policy_quantile.evaluation.cost import (
+    BLOCK,
     FEWEST,
     Budget,
     NarrowEnough,
@@ -36,11 +39,16 @@ def test_a_sample_is_in_proportion_stable_and_of_the_size_asked_for():
     assert sorted(stratified(everything, lambda key: key.task, 401)) == sorted(everything)
 
 
-def test_mixing_keeps_policies_of_an_episode_together():
-    plan = [EpisodeKey("s", task, 0, 0, policy, "d") for task in range(20) for policy in ("a", "b")]
+def test_mixing_keeps_policies_of_an_episode_in_one_block_and_changes_models_once_per_block():
+    plan = [EpisodeKey("s", task, 0, 0, policy, "d") for task in range(2 * BLOCK + 10) for policy in ("b", "a")]
     mixed = shuffled(plan)
-    assert mixed != plan
-    assert [(k.task, k.policy) for k in mixed[::2]] == [(k.task, "a") for k in mixed[1::2]]
+    assert set(mixed) == set(plan)
+    first = [key.task for key in mixed[: 2 * BLOCK]]
+    assert first[:BLOCK] == first[BLOCK:]
+    assert first[:BLOCK] != list(range(BLOCK))
+    changes = [one.policy for one, two in pairwise([*mixed, None]) if two is None or one.policy != two.policy]
+    assert changes == ["b", "a"] * 3
+    assert shuffled(plan[::2]) == [key for key in mixed if key.policy == "b"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core.decoders import PRESETS
-from lerobot_policy_quantile.evaluation.contract import Observation
+from lerobot_policy_quantile.evaluation.contract import Observation, UnusablePolicyError
 from lerobot_policy_quantile.evaluation.lerobot_policies import (
     CAMERAS,
     EpisodicPolicy,
@@ -103,11 +104,11 @@ def test_eight_rows_in_a_batch_equal_eight_alone(episodic, decoder):
 
 @pytest.mark.parametrize("decoder", ["median", "shared(l=0.1, rho=0.9)"])
 def test_the_fast_path_answers_like_the_plain_one(ours, decoder):
-    fast, plain = (load_lerobot_policy(ours, decoder=decoder, fast=fast) for fast in (True, False))
+    fast, plain = (load_lerobot_policy(ours, fast=fast) for fast in (True, False))
     assert (fast.context["path"], plain.context["path"]) == ("fast", "plain")
     assert fast._policy.backbone._fast_expert is not None
     assert plain._policy.backbone._fast_expert is None
-    memories = [[policy.begin(seed, None) for seed in range(3)] for policy in (fast, plain)]
+    memories = [[policy.begin(seed, None, decoder) for seed in range(3)] for policy in (fast, plain)]
     for query in range(2):
         seen = observations(3, seed=query)
         answers = [policy.act(seen, own) for policy, own in zip((fast, plain), memories, strict=True)]
@@ -117,11 +118,11 @@ def test_the_fast_path_answers_like_the_plain_one(ours, decoder):
 
 
 def test_episodes_may_come_and_go_in_any_company(ours):
-    policy = load_lerobot_policy(ours, decoder="shared(l=0)")
+    policy, decoder = load_lerobot_policy(ours), "shared(l=0)"
     seen = observations(3)
-    lonely = policy.begin(7, None)
+    lonely = policy.begin(7, None, decoder)
     expected = [policy.act([seen[0]], [lonely])[0].actions for _ in range(2)]
-    mixed, others = policy.begin(7, None), [policy.begin(seed, None) for seed in (8, 9)]
+    mixed, others = policy.begin(7, None, decoder), [policy.begin(seed, None, decoder) for seed in (8, 9)]
     first = policy.act(seen, [mixed, *others])[0].actions
     policy.act(seen[1:], others)
     second = policy.act([seen[2], seen[0]], [others[1], mixed])[1].actions
@@ -131,12 +132,27 @@ def test_episodes_may_come_and_go_in_any_company(ours):
 
 def test_the_decoder_is_the_keys_and_the_law_is_the_same(ours):
     seen = observations(1)
-    median, own, sampled = (load_lerobot_policy(ours, decoder=d) for d in ("median", "own", "independent"))
-    chunks = [policy.act(seen, [policy.begin(5, None)])[0] for policy in (median, own, sampled)]
+    policy = load_lerobot_policy(ours)
+    chunks = [policy.act(seen, [policy.begin(5, None, d)])[0] for d in ("median", "own", "independent")]
     assert np.array_equal(chunks[0].actions, chunks[1].actions)
     assert not np.allclose(chunks[0].actions, chunks[2].actions)
     assert np.array_equal(chunks[0].quantiles, chunks[2].quantiles)
     assert np.array_equal(chunks[0].actions, chunks[0].quantiles[..., 10])
+
+
+def test_a_closed_policy_leaves_no_model_behind(ours):
+    policy = load_lerobot_policy(ours)
+    policy.act(observations(1), [policy.begin(5, None, "independent")])
+    model = weakref.ref(policy._policy)
+    policy.close()
+    assert model() is None
+
+
+def test_heads_without_a_law_know_the_median_alone(tmp_path):
+    policy = load_lerobot_policy(save(QuantilePolicy(QuantileConfig(backbone="tiny", head="l1", **FEATURES)), tmp_path))
+    policy.begin(1, None, "median")
+    with pytest.raises(UnusablePolicyError, match="decoder needs the quantile head"):
+        policy.begin(1, None, "independent")
 
 
 def test_any_other_lerobot_policy_answers_by_its_episode_alone(act):
@@ -154,7 +170,7 @@ def test_any_other_lerobot_policy_answers_by_its_episode_alone(act):
     assert both[1].quantiles is None
     assert np.array_equal(both[1].actions, alone.actions)
     with pytest.raises(ValueError, match="decoder must be 'own' for a policy of type act; got 'median'"):
-        load_lerobot_policy(act, decoder="median")
+        policy.begin(1, None, "median")
 
 
 def test_a_camera_the_world_lacks_is_named(ours):

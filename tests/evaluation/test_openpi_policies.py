@@ -124,7 +124,7 @@ def test_no_server_and_a_server_that_is_gone_are_told_apart_from_failures():
 
 def test_a_decoder_needs_a_server_that_knows_decoders():
     with openpi_server(chunk) as url, pytest.raises(ValueError, match="which is no quantile server; got 'median'"):
-        ServerPolicy(ServerAddress.parse(url), "median")
+        ServerPolicy(ServerAddress.parse(url)).begin(0, None, "median")
 
 
 def test_a_chunk_is_cut_where_our_server_is_in_doubt():

@@ -45,7 +45,7 @@ class WideningPolicy:
     config = SimpleNamespace(n_quantiles=21, chunk_size=10)
     context = MappingProxyType({"policy": "widening"})
 
-    def begin(self, seed, world):
+    def begin(self, seed, world, decoder):
         return None
 
     def act(self, observations, memories):
@@ -66,7 +66,7 @@ class WideningPolicy:
 )
 def test_chunks_are_followed_as_far_as_the_way_says(way, steps, executed):
     policy = FollowedPolicy(WideningPolicy(), way)
-    policy.begin(0, None)
+    policy.begin(0, None, "median")
     (chunk,) = policy.act([None], [None])
     assert len(chunk.actions) == steps
     assert policy.n_action_steps == executed, "what the closed loop executes at most"

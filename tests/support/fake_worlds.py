@@ -85,7 +85,6 @@ class FakeWorld:
 class FakePolicy:
     """Actions are drawn from the episode's own generator and the state: order of service cannot matter."""
 
-    decoder: str = "median"
     n_action_steps: int = 5
     needs_images: bool = True
 
@@ -93,7 +92,7 @@ class FakePolicy:
     def context(self) -> Mapping[str, str]:
         return {"policy": "fake", "n_action_steps": str(self.n_action_steps)}
 
-    def begin(self, seed: int, world: World) -> np.random.Generator:
+    def begin(self, seed: int, world: World, decoder: str) -> np.random.Generator:
         return np.random.default_rng(seed)
 
     def act(self, observations: Sequence[Observation], memories: Sequence[np.random.Generator]) -> list[Chunk]:
@@ -102,6 +101,9 @@ class FakePolicy:
             Chunk(0.1 * m.normal(size=(8, 7)) + 0.01 * o.state[:7], np.zeros((8, 7, 3)))
             for o, m in zip(observations, memories, strict=True)
         ]
+
+    def close(self) -> None:
+        """Nothing to free."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class FakeWorkshop:
             raise ValueError("scene must be one of fake; got 'missing'")
         return FakeWorld(scene, folder=self.folder, pause=self.pause)
 
-    def policy(self, policy: str, decoder: str) -> FakePolicy:
+    def policy(self, policy: str) -> FakePolicy:
         if policy == "unusable":
             raise UnusablePolicyError("policy 'unusable' cannot be loaded")
-        return FakePolicy(decoder, needs_images=self.needs_images)
+        return FakePolicy(needs_images=self.needs_images)

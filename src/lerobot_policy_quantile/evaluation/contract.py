@@ -117,15 +117,21 @@ class Policy(Protocol):
     def context(self) -> Mapping[str, str]:
         """Fingerprint and settings on which the actions depend."""
 
-    def begin(self, seed: int, world: World) -> Any:
-        """The memory of a new episode. Only a scripted expert looks at the world."""
+    def begin(self, seed: int, world: World, decoder: str) -> Any:
+        """The memory of a new episode, whose chunks are decoded by `decoder` (`OWN_DECODER`: the policy's own).
+
+        Only a scripted expert looks at the world. `UnusablePolicyError` for a decoder the policy cannot answer with.
+        """
 
     def act(self, observations: Sequence[Observation], memories: Sequence[Any]) -> Sequence[Chunk]:
         """The next chunk of each episode."""
 
+    def close(self) -> None:
+        """Free the model or the connection; the policy is not asked again."""
+
 
 class UnusablePolicyError(ValueError):
-    """A policy that cannot be loaded, now or at the next attempt."""
+    """A policy that cannot be loaded or cannot answer with a decoder, now or at the next attempt."""
 
 
 class Workshop(Protocol):
@@ -134,5 +140,5 @@ class Workshop(Protocol):
     def world(self, scene: str) -> World:
         """A world of that name."""
 
-    def policy(self, policy: str, decoder: str) -> Policy:
-        """A policy that answers with that decoder; `UnusablePolicyError` if there can be none."""
+    def policy(self, policy: str) -> Policy:
+        """The policy of that name, for any decoder; `UnusablePolicyError` if there can be none."""

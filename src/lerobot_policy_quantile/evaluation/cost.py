@@ -11,6 +11,9 @@ from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.statistics import wilson
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+BLOCK = 50
+"""Episodes after which a mixed run with several policies moves on to the next one."""
+
 FEWEST = 20
 """Episodes per policy before an interval may stop a run: a handful of equal results looks surer than it is."""
 
@@ -33,9 +36,14 @@ def spell_duration(seconds: float) -> str:
 def shuffled(keys: Iterable[EpisodeKey]) -> list[EpisodeKey]:
     """An order that mixes tasks and never changes: whoever stops early has seen a fair part of everything.
 
-    Policies and decoders of one episode stay together, so that comparisons stay paired.
+    Episodes come in blocks of `BLOCK`. Within a block one policy follows the other, so that a model is loaded once per
+    block and comparisons stay paired up to the block in which a run was stopped.
     """
-    return sorted(keys, key=lambda key: (_episode(key).digest, key))
+    keys = list(keys)
+    rank = {episode: i for i, episode in enumerate(sorted({_episode(key) for key in keys}, key=lambda e: e.digest))}
+    places = {key: rank[_episode(key)] for key in keys}
+    policies = {name: i for i, name in enumerate(dict.fromkeys(key.policy for key in keys))}
+    return sorted(keys, key=lambda key: (places[key] // BLOCK, policies[key.policy], places[key], key))
 
 
 def _episode(key: EpisodeKey) -> EpisodeKey:

@@ -5,6 +5,7 @@ and give their quantiles. All others answer row by row, each under a generator o
 would share one stream of noise between episodes.
 """
 
+import gc
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,14 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from safetensors import safe_open
 from torch import Tensor
 
-from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Chunk, Observation, Prediction, World
+from lerobot_policy_quantile.evaluation.contract import (
+    OWN_DECODER,
+    Chunk,
+    Observation,
+    Prediction,
+    UnusablePolicyError,
+    World,
+)
 from lerobot_policy_quantile.evaluation.policy_folder import CONFIG, require_policy_folder
 
 CAMERAS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
@@ -29,12 +37,11 @@ CAMERAS = {"external": "observation.images.image", "wrist": "observation.images.
 def load_lerobot_policy(
     folder: Path,
     *,
-    decoder: str = OWN_DECODER,
     device: str = "cpu",
     cameras: Mapping[str, str] | None = None,
     fast: bool = True,
 ) -> "EpisodicPolicy | PlainPolicy":
-    """The policy saved in `folder`, with all its weights, answering with `decoder`.
+    """The policy saved in `folder`, with all its weights; each episode names the decoder it is answered with.
 
     `cameras` names, for each camera of the observations to come, the feature it is to the policy. A policy that has a
     fast path (`optimize`) takes it, unless not wanted: the same answers to about 1e-6; journals say which path it was.
@@ -45,10 +52,6 @@ def load_lerobot_policy(
     config = PreTrainedConfig.from_pretrained(folder)
     config.device = device
     config.pretrained_path = folder
-    if decoder != OWN_DECODER:
-        if not hasattr(config, "decoder"):
-            raise ValueError(f"decoder must be {OWN_DECODER!r} for a policy of type {config.type}; got {decoder!r}")
-        config.decoder = decoder
     if getattr(config, "n_obs_steps", 1) != 1:
         raise ValueError(f"n_obs_steps must be 1: a world shows the current moment; got {config.n_obs_steps}")
     policy = get_policy_class(config.type).from_pretrained(folder, config=config)
@@ -79,6 +82,13 @@ class _LeRobotPolicy:
         self.n_action_steps = int(policy.config.n_action_steps)
         self.context = {**context, "n_action_steps": str(self.n_action_steps), "torch": torch.__version__}
 
+    def close(self) -> None:
+        """Free the model, on its device too."""
+        self._policy = self._before = self._after = None
+        gc.collect()  # modules refer to each other
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
     def _batch(self, observations: Sequence[Observation]) -> dict[str, Any]:
         """As LeRobot's processors take it: channels first, in [0, 1], one text per row."""
         wanted = set(self._policy.config.image_features)
@@ -101,8 +111,12 @@ class EpisodicPolicy(_LeRobotPolicy):
 
     def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> "_EpisodeMemory":
         """The policy's own episode, and the decoder that reads its quantiles."""
-        episode = self._policy.begin_episode(seed)
-        return _EpisodeMemory(episode, None if decoder == OWN_DECODER else self._policy.choose_decoder(decoder))
+        own = decoder in (OWN_DECODER, getattr(self.config, "decoder", OWN_DECODER))
+        try:
+            chosen = None if own else self._policy.choose_decoder(decoder)
+        except ValueError as error:
+            raise UnusablePolicyError(str(error)) from error
+        return _EpisodeMemory(self._policy.begin_episode(seed), chosen)
 
     def predict(self, observations: Sequence[Observation], memories: Sequence["_EpisodeMemory"]) -> list[Prediction]:
         """One forward pass for all; every row decoded by its own episode's decoder."""
@@ -148,7 +162,7 @@ class PlainPolicy(_LeRobotPolicy):
     def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> _Noise:
         """A counter of queries."""
         if decoder != OWN_DECODER:
-            raise ValueError(
+            raise UnusablePolicyError(
                 f"decoder must be {OWN_DECODER!r} for a policy of type {self.config.type}; got {decoder!r}"
             )
         return _Noise(seed)

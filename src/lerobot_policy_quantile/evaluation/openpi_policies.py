@@ -20,7 +20,14 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Array, Chunk, Observation, World
+from lerobot_policy_quantile.evaluation.contract import (
+    OWN_DECODER,
+    Array,
+    Chunk,
+    Observation,
+    UnusablePolicyError,
+    World,
+)
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.protocol import BLOCK
 from lerobot_policy_quantile.serving.spread import Replanning
@@ -98,13 +105,9 @@ class ServerPolicy:
 
     needs_images = True
 
-    def __init__(self, address: ServerAddress, decoder: str = OWN_DECODER) -> None:
-        self._address, self._decoder = address, decoder
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address
         self._client = PolicyClient(address.url, token=os.environ.get(TOKEN_VARIABLE), timeout=address.timeout)
-        if decoder != OWN_DECODER and not self._client.ours:
-            raise ValueError(
-                f"decoder must be {OWN_DECODER!r} for {address.url}, which is no quantile server; got {decoder!r}"
-            )
         if address.replan and not self._client.metadata.get("levels"):
             raise ValueError(f"replan must be left out for {address.url}, which predicts no quantiles")
         self._replanning = Replanning(address.replan, address.least) if address.replan else None
@@ -125,12 +128,20 @@ class ServerPolicy:
             del settings[unused]
         return {"policy": f"openpi server {_digest(self._client.metadata)}", **settings}
 
-    def begin(self, seed: int, world: World) -> str | None:
-        """A session with the episode's seed on our server; other servers draw their own noise."""
+    def require_decoder(self, decoder: str) -> None:
+        """Refuse a decoder that the server cannot know."""
+        if decoder != OWN_DECODER and not self._client.ours:
+            raise UnusablePolicyError(
+                f"decoder must be {OWN_DECODER!r} for {self._address.url}, which is no quantile server; got {decoder!r}"
+            )
+
+    def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> str | None:
+        """A session with the episode's seed and decoder on our server; other servers draw their own noise."""
+        self.require_decoder(decoder)
         if not self._client.ours:
             return None
-        decoder = {} if self._decoder == OWN_DECODER else {"decoder": self._decoder}
-        answer = self._client.infer({}, reset=True, new_session=True, seed=seed, **decoder)
+        wishes = {} if decoder == OWN_DECODER else {"decoder": decoder}
+        answer = self._client.infer({}, reset=True, new_session=True, seed=seed, **wishes)
         return str(answer[BLOCK]["session"])
 
     def act(self, observations: Sequence[Observation], memories: Sequence[str | None]) -> list[Chunk]:

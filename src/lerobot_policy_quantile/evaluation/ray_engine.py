@@ -14,13 +14,15 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, UnusablePolicyError, Workshop, World
 from lerobot_policy_quantile.evaluation.engine import LOOK_SECONDS, EngineError, MakeCrew
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+from lerobot_policy_quantile.evaluation.shelf import Shelf
 from lerobot_policy_quantile.evaluation.worker import EpisodeRunner, Job
 
 # Read when Ray is first imported: a busy machine may need longer than Ray's own half minute to start a node.
@@ -38,55 +40,65 @@ STARTS = 3
 _PROTOCOL = ("n_action_steps", "needs_images", "context")
 
 
+class _Episode(NamedTuple):
+    """One that a simulator has under way: its policy and what the policy remembers of it."""
+
+    policy: Policy
+    memory: Any
+
+
 class Replica:
-    """A policy actor: holds the episodes' memories and answers waiting queries as one batch."""
+    """A policy actor: holds the episodes' memories and answers waiting queries as one batch.
+
+    A simulator, known by its number, has one episode at a time. Decoders share their policy's model.
+    """
 
     def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
-        self._policies: dict[tuple[str, str], Policy] = {}
-        self._memories: dict[int, tuple[tuple[str, str], Any]] = {}
-        self._waiting: list[tuple[int, Observation, asyncio.Future[Chunk]]] = []
-        self._numbers = count()
+        self._shelf = Shelf(workshop.policy)
+        self._episodes: dict[int, _Episode] = {}
+        self._waiting: list[tuple[_Episode, Observation, asyncio.Future[Chunk]]] = []
         self._answering: asyncio.Task[None] | None = None
 
-    async def about(self, name: tuple[str, str]) -> dict[str, Any]:
+    async def about(self, visitor: int, name: str) -> dict[str, Any]:
         """What a simulator must know of the policy; whether it may be asked from afar at all."""
-        policy = self._policy(name)
+        await self.end(visitor)
+        policy = await self._shelf.take(visitor, name)
         facts = {field: getattr(policy, field) for field in _PROTOCOL}
         return {**facts, "context": dict(policy.context), "local": getattr(policy, "looks_at_world", False)}
 
-    async def begin(self, name: tuple[str, str], seed: int) -> int:
-        """A new episode's number; its memory stays here."""
-        number = next(self._numbers)
-        self._memories[number] = name, self._policy(name).begin(seed, _nowhere())
-        return number
+    async def begin(self, visitor: int, name: str, seed: int, decoder: str) -> None:
+        """A new episode; its memory stays here."""
+        self._episodes.pop(visitor, None)
+        policy = await self._shelf.take(visitor, name)
+        self._episodes[visitor] = _Episode(policy, policy.begin(seed, _nowhere(), decoder))
 
-    async def forget(self, number: int) -> None:
-        """An episode has ended."""
-        self._memories.pop(number, None)
+    async def end(self, visitor: int) -> None:
+        """The simulator's episode has ended."""
+        self._episodes.pop(visitor, None)
+        self._shelf.give_back(visitor)
 
-    async def act(self, number: int, observation: Observation) -> Chunk:
-        """The next chunk of an episode."""
+    async def leave(self, visitor: int) -> None:
+        """The simulator is gone."""
+        self._episodes.pop(visitor, None)
+        self._shelf.leave(visitor)
+
+    async def act(self, visitor: int, observation: Observation) -> Chunk:
+        """The next chunk of the simulator's episode."""
         answer: asyncio.Future[Chunk] = asyncio.get_running_loop().create_future()
-        self._waiting.append((number, observation, answer))
+        self._waiting.append((self._episodes[visitor], observation, answer))
         if self._answering is None or self._answering.done():
             self._answering = asyncio.create_task(self._answer())
         return await answer
 
-    def _policy(self, name: tuple[str, str]) -> Policy:
-        if name not in self._policies:
-            self._policies[name] = self._workshop.policy(*name)
-        return self._policies[name]
-
     async def _answer(self) -> None:
         await asyncio.sleep(BATCH_SECONDS)
         while self._waiting:
-            policy = self._memories[self._waiting[0][0]][0]
-            same = [entry for entry in self._waiting if self._memories[entry[0]][0] == policy][:LARGEST_BATCH]
-            self._waiting = [entry for entry in self._waiting if entry not in same]
-            memories = [self._memories[number][1] for number, _, _ in same]
+            policy = self._waiting[0][0].policy
+            same = [entry for entry in self._waiting if entry[0].policy is policy][:LARGEST_BATCH]
+            taken = {id(answer) for _, _, answer in same}
+            self._waiting = [entry for entry in self._waiting if id(entry[2]) not in taken]
             try:
-                chunks = self._policy(policy).act([observation for _, observation, _ in same], memories)
+                chunks = policy.act([seen for _, seen, _ in same], [episode.memory for episode, _, _ in same])
             except Exception as error:  # each episode that asked gets the error as its own
                 for _, _, answer in same:
                     answer.set_exception(error)
@@ -104,64 +116,74 @@ def _nowhere() -> World:
 class RemotePolicy:
     """A replica's policy as the closed loop sees it."""
 
-    def __init__(self, replica: Any, name: tuple[str, str], facts: Mapping[str, Any]) -> None:
-        self._replica, self._name = replica, name
+    def __init__(self, replica: Any, visitor: int, name: str, facts: Mapping[str, Any]) -> None:
+        self._replica, self._visitor, self._name = replica, visitor, name
         self.n_action_steps: int = facts["n_action_steps"]
         self.needs_images: bool = facts["needs_images"]
         self.context: Mapping[str, str] = facts["context"]
-        self._open: list[int] = []
 
-    def begin(self, seed: int, world: World) -> int:
+    def begin(self, seed: int, world: World, decoder: str) -> int:
         """The number under which the replica remembers the episode; the one before it has ended."""
-        import ray
-
-        for number in self._open:
-            self._replica.forget.remote(number)
-        self._open = [ray.get(self._replica.begin.remote(self._name, seed))]
-        return self._open[0]
+        _answer_of(self._replica.begin.remote(self._visitor, self._name, seed, decoder))
+        return self._visitor
 
     def act(self, observations: Sequence[Observation], memories: Sequence[int]) -> list[Chunk]:
         """Ask for all at once."""
-        import ray
-
-        questions = [self._replica.act.remote(n, o) for n, o in zip(memories, observations, strict=True)]
-        chunks: list[Chunk] = ray.get(questions)
+        chunks: list[Chunk] = _answer_of(
+            [self._replica.act.remote(visitor, o) for visitor, o in zip(memories, observations, strict=True)]
+        )
         return chunks
+
+    def close(self) -> None:
+        """The model is not needed here any more."""
+        self._replica.end.remote(self._visitor)
+
+
+def _answer_of(question: Any) -> Any:
+    """A replica's answer; a policy that will never answer is told as itself."""
+    import ray
+
+    try:
+        return ray.get(question)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, UnusablePolicyError):
+            raise error.cause from None
+        raise
 
 
 class _AskingWorkshop:
     """Worlds are made here, policies answered by a replica; scripted ones, which look at the world, are made here."""
 
-    def __init__(self, workshop: Workshop, replica: Any) -> None:
-        self._workshop, self._replica = workshop, replica
+    def __init__(self, workshop: Workshop, replica: Any, visitor: int) -> None:
+        self._workshop, self._replica, self._visitor = workshop, replica, visitor
 
     def world(self, scene: str) -> World:
         return self._workshop.world(scene)
 
-    def policy(self, policy: str, decoder: str) -> Policy:
-        import ray
-
-        try:
-            facts = ray.get(self._replica.about.remote((policy, decoder)))
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, UnusablePolicyError):
-                raise error.cause from None
-            raise
+    def policy(self, policy: str) -> Policy:
+        facts = _answer_of(self._replica.about.remote(self._visitor, policy))
         if facts["local"]:
-            return self._workshop.policy(policy, decoder)
-        return RemotePolicy(self._replica, (policy, decoder), facts)
+            self._replica.end.remote(self._visitor)
+            return self._workshop.policy(policy)
+        return RemotePolicy(self._replica, self._visitor, policy, facts)
 
 
 class Simulator:
     """A simulator actor: one world, one episode at a time."""
 
-    def __init__(self, job: Job, replica: Any) -> None:
+    def __init__(self, job: Job, replica: Any, visitor: int) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        self._runner = EpisodeRunner(Job(_AskingWorkshop(job.workshop, replica), job.limit, job.side_files))
+        self._replica, self._visitor = replica, visitor
+        self._runner = EpisodeRunner(Job(_AskingWorkshop(job.workshop, replica, visitor), job.limit, job.side_files))
 
     def run(self, key: EpisodeKey) -> Outcome:
-        """The outcome of one attempt."""
-        return self._runner.run(key)
+        """The outcome of one attempt; no model waits for an idle simulator."""
+        import ray
+
+        outcome = self._runner.run(key)
+        with suppress(ray.exceptions.RayError):  # a replica that is gone keeps nothing
+            ray.get(self._replica.end.remote(self._visitor))
+        return outcome
 
     def process(self) -> int:
         """Its process, for those who watch or end it."""
@@ -176,6 +198,8 @@ class RayCrew:
         self._idle: list[tuple[Any, int]] = []
         self._running: dict[Any, tuple[EpisodeKey, Any, int, float]] = {}
         self._replicas: list[Any] = []
+        self._visitors: dict[int, int] = {}
+        self._numbers = count()
         self._started_here = False
 
     def __enter__(self) -> Self:
@@ -208,7 +232,8 @@ class RayCrew:
 
     def _new_simulator(self, seat: int) -> Any:
         replica = self._replicas[seat % self._replica_count]
-        return self._ray.remote(Simulator).options(num_cpus=1).remote(self._job, replica)
+        self._visitors[seat] = next(self._numbers)
+        return self._ray.remote(Simulator).options(num_cpus=1).remote(self._job, replica, self._visitors[seat])
 
     def busy(self) -> int:
         """How many episodes are running."""
@@ -232,25 +257,30 @@ class RayCrew:
             try:
                 outcome: Outcome = self._ray.get(answer)
             except self._ray.exceptions.RayError:
-                self._ray.kill(simulator)
+                self._end(simulator, seat)
                 yield Outcome(key, "error", traceback=f"the simulator was lost: {traceback.format_exc(limit=1)}")
                 continue
             if outcome.status == "error" and not self._alive(seat):
-                self._ray.kill(simulator)  # it holds on to a replica that is gone
+                self._end(simulator, seat)  # it holds on to a replica that is gone
             else:
                 self._idle.append((simulator, seat))
             yield outcome
         late = [a for a, (_, _, _, deadline) in self._running.items() if time.monotonic() > deadline]
         for answer in late:
-            key, simulator, _, _ = self._running.pop(answer)
-            self._ray.kill(simulator)
+            key, simulator, seat, _ = self._running.pop(answer)
+            self._end(simulator, seat)
             yield Outcome(key, "error", traceback=f"no answer within {self._timeout:g} s: the simulator was killed")
+
+    def _end(self, simulator: Any, seat: int) -> None:
+        """A simulator is not used again; its replica need not keep a model for it."""
+        self._ray.kill(simulator)
+        self._replicas[seat % self._replica_count].leave.remote(self._visitors[seat])
 
     def _alive(self, seat: int) -> bool:
         """Whether a seat's replica answers; one that does not is replaced."""
         number = seat % self._replica_count
         try:
-            self._ray.get(self._replicas[number].forget.remote(-1), timeout=self._timeout)
+            self._ray.get(self._replicas[number].end.remote(-1), timeout=self._timeout)
         except self._ray.exceptions.RayError:
             self._ray.kill(self._replicas[number])
             self._replicas[number] = self._new_replica()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.contract import Array, Chunk, Observation, Policy, World
+from lerobot_policy_quantile.evaluation.contract import Array, Chunk, Observation, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.side_files import Trace
@@ -75,7 +75,7 @@ class _Run:
         """
         world, trace = self.world, self.trace
         world.reset(self.key.task, self.key.index, self.key.seed)
-        self.memory = self.policy.begin(self.key.noise_seed, world)
+        self.memory = self.policy.begin(self.key.noise_seed, world, self.key.decoder)
         trace.states.append(np.array(world.state()))
         solved = world.success()
         while not solved and (left := self.limit - len(trace.actions)) > 0:
@@ -106,10 +106,12 @@ class _Run:
             self.question = go()
         except StopIteration as stop:
             self.end("success" if stop.value else "failure")
+        except UnusablePolicyError as error:
+            self.end("error", traceback.format_exc(), hopeless=str(error))
         except Exception:  # whatever a simulator raises is an error, never a failed episode
             self.end("error", traceback.format_exc())
 
-    def end(self, status: Status, error: str | None = None) -> None:
+    def end(self, status: Status, error: str | None = None, hopeless: str | None = None) -> None:
         """Write down how it ended."""
         self.question = None
         trace = self.trace
@@ -128,6 +130,7 @@ class _Run:
             if error
             else {"actions": _hash(*trace.actions), "simulator": _hash(self.world.simulator_state())},
             traceback=error,
+            hopeless=hopeless,
         )
 
     def _scene_context(self) -> dict[str, str]:

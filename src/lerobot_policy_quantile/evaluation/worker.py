@@ -7,7 +7,6 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass, replace
-from functools import cache
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -49,13 +48,14 @@ def serve(connection: Connection, job: Job) -> None:
 
 
 class EpisodeRunner:
-    """Keeps the last world and the policies it has loaded."""
+    """Keeps the last world and the last policy: one model at a time, whatever the plan goes through."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._scene: str | None = None
         self._world: World | None = None
-        self._policy = cache(job.workshop.policy)
+        self._name: str | None = None
+        self._policy: Policy | None = None
 
     def run(self, key: EpisodeKey) -> Outcome:
         """One attempt at an episode; whatever is raised becomes its error."""
@@ -79,7 +79,16 @@ class EpisodeRunner:
         return rollout.outcome
 
     def _policy_of(self, key: EpisodeKey) -> Policy:
-        return self._policy(key.policy, key.decoder)
+        """Decoders share their policy's model; another policy takes its place."""
+        if self._policy is None or self._name != key.policy:
+            self._release()
+            self._policy, self._name = self._job.workshop.policy(key.policy), key.policy
+        return self._policy
+
+    def _release(self) -> None:
+        policy, self._policy = self._policy, None
+        if policy is not None:
+            policy.close()
 
     def _world_of(self, scene: str) -> World:
         if self._world is None or self._scene != scene:

@@ -77,7 +77,7 @@ def _policy(folder: Path) -> Policy:
     import lerobot_policy_quantile
 
     _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
-    return load_lerobot_policy(folder, decoder="median")
+    return load_lerobot_policy(folder)
 
 
 @cache

@@ -71,7 +71,7 @@ class Drawing:
         self._one = np.random.default_rng(0) if shared else None
         self._drift = drift
 
-    def begin(self, seed, world):
+    def begin(self, seed, world, decoder):
         return self._one or np.random.default_rng(seed)
 
     def act(self, observations, memories):

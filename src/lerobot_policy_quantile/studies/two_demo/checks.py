@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.contract import Observation, Policy, World
+from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Observation, Policy, World
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS, Demonstration
 from lerobot_policy_quantile.studies.two_demo.records import CHECKS, Check
@@ -101,11 +101,11 @@ def batch_is_single(name: str, policy: Policy, moments: Sequence[Observation], w
     """
     seeds = [7001 + number for number in range(8)]
     place: Any = world
-    together = [policy.begin(seed, place) for seed in seeds]
+    together = [policy.begin(seed, place, OWN_DECODER) for seed in seeds]
     batched = [policy.act([moment] * len(seeds), together) for moment in moments[:2]]
     largest = 0.0
     for row in reversed(range(len(seeds))):
-        memory = policy.begin(seeds[row], place)
+        memory = policy.begin(seeds[row], place, OWN_DECODER)
         for chunk, moment in zip(batched, moments[:2], strict=True):
             (alone,) = policy.act([moment], [memory])
             largest = max(largest, _distance(alone.actions, chunk[row].actions))

@@ -23,6 +23,9 @@ from lerobot_policy_quantile.studies.two_demo.settings import Settings
 
 TIMEOUT = 900.0
 
+TURN = 10
+"""Episodes of every decoder of a head before the next head's model takes its place."""
+
 
 class SameStart:
     """A scene whose episodes all begin in the demonstrations' start; a key's seed numbers the episode's noise only."""
@@ -50,8 +53,8 @@ class StudyWorkshop:
         """The arm's scene, always at the shared start."""
         return cast(World, SameStart(arm_scene(scene, self.camera_size)))
 
-    def policy(self, policy: str, decoder: str) -> Policy:
-        """A trained head with a decoder."""
+    def policy(self, policy: str) -> Policy:
+        """A trained head."""
         import torch
 
         import lerobot_policy_quantile
@@ -60,23 +63,27 @@ class StudyWorkshop:
         _ = lerobot_policy_quantile.QuantileConfig  # registers the policy type
         head, _, seed = policy.rpartition("-")
         folder = records.seed_folder(self.arm, int(seed)) / records.POLICIES / head
-        return load_lerobot_policy(folder, decoder=decoder)
+        return load_lerobot_policy(folder)
 
 
 def arm_plan(arm: str, settings: Settings) -> Plan:
     """Every (head, decoder, training seed, episode) of an arm; what is compared sees the same noise.
 
-    Decoders take turns, episode by episode: a run that has come half-way has half of every decoder's episodes.
+    Decoders take turns, episode by episode, and heads every `TURN` episodes, so that a model is loaded once per turn: a
+    run that has come half-way has about half of every decoder's episodes.
     """
     task, index, _ = KEY
     numbers = {pair: settings.arm_episodes(*pair) for pair in settings.arm_decoders(arm)}
+    episodes = sorted(set().union(*numbers.values()))
     return Plan(
         tuple(
             EpisodeKey(arm, task, index, episode, records.policy_name(head, training_seed), decoder)
             for training_seed in settings.training_seeds
-            for episode in sorted(set().union(*numbers.values()))
-            for (head, decoder), its in numbers.items()
-            if episode in its
+            for turn in range(0, len(episodes), TURN)
+            for head in dict.fromkeys(head for head, _ in numbers)
+            for episode in episodes[turn : turn + TURN]
+            for (own, decoder), its in numbers.items()
+            if own == head and episode in its
         )
     )
 
