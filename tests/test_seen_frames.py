@@ -11,12 +11,13 @@ from lerobot_policy_quantile.modeling_quantile import QuantilePolicy, portable
 from tests.support.policies import make_batch, make_config
 
 FRAMES = 200
+META = SimpleNamespace(total_frames=FRAMES, features={"action": {"names": ["dx", "dy", "gripper"]}})
 
 
 def policy_of(seed=0, **overrides):
     torch.manual_seed(seed)
     with mock.patch("lerobot_policy_quantile.modeling_quantile.use_exact_statistics"):  # no dataset on disk
-        policy = QuantilePolicy(make_config(**overrides), dataset_meta=SimpleNamespace(total_frames=FRAMES))
+        policy = QuantilePolicy(make_config(**overrides), dataset_meta=META)
     return policy.train()
 
 

@@ -13,6 +13,7 @@ from lerobot_policy_quantile.core._checks import require_between, require_choice
 from lerobot_policy_quantile.core.decoders import parse_decoder
 from lerobot_policy_quantile.core.levels import DEFAULT_K, quantile_levels
 from lerobot_policy_quantile.core.ordered import DELTA0
+from lerobot_policy_quantile.grippers import gripper_indices
 from lerobot_policy_quantile.schedule import WarmupCosineConfig
 
 SHIPPED_TOKENIZER = "shipped"
@@ -71,6 +72,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     chunk_size: int = 10
     n_action_steps: int = 10
     decoder: str = "median"  # a decoder preset, such as "shared(l=0.2, rho=0.9)"
+    grippers: list[int] | None = None  # action dimensions that open and close; null: as the dataset's action names tell
     episode_seed: int = 0  # seed of the first episode after loading; the next episodes count up
 
     # Inputs
@@ -152,6 +154,8 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
                     f"{name} has {feature.shape[0]} dimensions, above {width} = {getattr(self, width)};"
                     f" set policy.{width} to at least {feature.shape[0]}"
                 )
+        if self.action_feature is not None and len(self.action_feature.shape) == 1:
+            problems += _caught(gripper_indices, self.grippers, self.action_dim)
         _raise_together("policy features", problems)
 
     @property
@@ -178,6 +182,11 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
         if self.action_feature is None:
             raise ValueError(f"output_features must hold {ACTION}; got {sorted(self.output_features or {})}")
         return int(self.action_feature.shape[0])
+
+    @property
+    def gripper_dims(self) -> tuple[int, ...]:
+        """Action dimensions that are grippers; all others are motion."""
+        return gripper_indices(self.grippers, self.action_dim)
 
     def get_optimizer_preset(self) -> AdamWConfig:
         """AdamW; `QuantilePolicy.get_optim_params` sets rate and decay per group."""

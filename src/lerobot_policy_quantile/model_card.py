@@ -56,6 +56,7 @@ def describe(config: QuantileConfig, log: Mapping[str, float]) -> str:
             "Levels": f"{config.n_quantiles}, from {float(levels[0]):.3f} to {float(levels[-1]):.3f}",
             "Supervision": f"{config.supervise}; gaps {config.gaps}; median anchor {config.anchor}",
             "Decoder": f"`{canonical_text(config.decoder)}`",
+            "Grippers": ", ".join(map(str, config.gripper_dims)) or "none",
         }
     rows |= {f"{name}, last training batch": f"{value:.4g}" for name, value in log.items()}
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())

@@ -39,6 +39,7 @@ from lerobot_policy_quantile.core.heads import (
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
+from lerobot_policy_quantile.grippers import settle_grippers
 from lerobot_policy_quantile.model_card import make_model_card
 from lerobot_policy_quantile.processor_quantile import require_cameras, require_finite_rows
 from lerobot_policy_quantile.seen_frames import SeenFrames
@@ -92,6 +93,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         config.validate_features()
         if dataset_meta is not None:
             use_exact_statistics(dataset_meta)
+        settle_grippers(config, dataset_meta, must_tell=load_backbone_weights)
         self.backbone = Backbone(
             VARIANTS[config.backbone],
             model_dim=config.max_action_dim,
@@ -118,7 +120,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         self._seen_frames: SeenFrames | None = None
         if config.prefix_cache is not None and dataset_meta is not None:
             self._seen_frames = SeenFrames(config.prefix_cache, int(dataset_meta.total_frames))
-        self._decoder = parse_decoder(config.decoder)
+        self._decoder = parse_decoder(config.decoder).with_grippers(config.gripper_dims)
         self._correlation: Tensor | None = None
         self._next_seed = config.episode_seed
         self._last_log: dict[str, float] = {}
@@ -247,7 +249,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         """The decoder of that text, for episodes that want another than the policy's own."""
         if not isinstance(self.head, QuantileHead):
             raise ValueError(f"decoder needs the quantile head; this policy's is {self.config.head}; got {text!r}")
-        decoder = parse_decoder(text)
+        decoder = parse_decoder(text).with_grippers(self.config.gripper_dims)
         return decoder if self._correlation is None else decoder.with_copula(self._correlation)
 
     def _decode(

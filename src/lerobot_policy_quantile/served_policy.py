@@ -27,6 +27,7 @@ class ServedPolicy:
             levels=_levels(config),
             decoder=getattr(config, "decoder", OWN_DECODER),
             context=policy.context,
+            grippers=tuple(getattr(config, "gripper_dims", ())),
         )
 
     def begin(self, seed: int, decoder: str | None) -> Any:

@@ -15,7 +15,7 @@ from lerobot_policy_quantile.serving.asking import Asker
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import RequestError
 from lerobot_policy_quantile.serving.robot_loop import LoopSettings, RobotLoop
-from lerobot_policy_quantile.serving.spread import Replanning, spread
+from lerobot_policy_quantile.serving.spread import Replanning, motion_spread, served_grippers, spread
 from tests.support.fake_model import CAMERAS, LEVELS, FakeModel, request
 from tests.support.misbehaving_arm import MisbehavingArm
 from tests.support.running_server import running
@@ -188,7 +188,22 @@ def test_spread_is_the_width_of_the_central_eighty_percent():
 def test_steps_are_executed_while_the_spread_stays_small(widths, minimum, maximum, steps):
     gripper = np.full((4, 1), 5.0)  # its spread does not count
     chunk = np.concatenate([np.repeat(np.array(widths)[:, None], 6, axis=1), gripper], axis=1)
-    assert Replanning(0.5, minimum, maximum).steps(chunk) == steps
+    assert Replanning(0.5, minimum, maximum).steps(chunk, (6,)) == steps
+
+
+def test_only_motion_counts_as_doubt():
+    """Two arms of two: the grippers, 1 and 3, are wide; without any gripper all four count."""
+    widths = np.tile([0.1, 5.0, 0.3, 5.0], (4, 1))
+    np.testing.assert_allclose(motion_spread(widths, (1, 3)), 0.2)
+    np.testing.assert_allclose(motion_spread(widths, ()), 2.6)
+    assert Replanning(0.5).steps(widths, (1, 3)) == 4
+    assert Replanning(0.5).steps(widths, (3,)) == 1
+
+
+def test_the_server_says_which_coordinates_are_grippers():
+    assert served_grippers({"grippers": [6, 13]}) == (6, 13)
+    assert served_grippers({"grippers": []}) == ()
+    assert served_grippers({}) == (-1,)  # a server older than the entry
 
 
 def test_the_loop_replans_where_the_policy_is_in_doubt():

@@ -30,7 +30,7 @@ from lerobot_policy_quantile.evaluation.contract import (
 )
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.protocol import BLOCK
-from lerobot_policy_quantile.serving.spread import Replanning
+from lerobot_policy_quantile.serving.spread import Replanning, served_grippers
 
 SCHEMES = ("ws://", "wss://")
 TOKEN_VARIABLE = "QHEAD_TOKEN"
@@ -159,7 +159,9 @@ class ServerPolicy:
         request = self._address.request(observation, 0)
         want = ["quantiles", "spread"] if self._client.metadata["levels"] else []
         answer = self._client.infer(request, session=session, want=want)
-        steps = None if self._replanning is None else self._replanning.steps(answer["spread"])
+        steps = None
+        if self._replanning is not None:
+            steps = self._replanning.steps(answer["spread"], served_grippers(self._client.metadata))
         return Chunk(self._actions(answer)[:steps], answer.get("quantiles"))
 
     def _actions(self, answer: Mapping[str, Any]) -> Array:

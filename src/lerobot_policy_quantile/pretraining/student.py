@@ -40,6 +40,7 @@ def base_config(*, freeze_vlm: bool) -> QuantileConfig:
         input_features=features,
         output_features={ACTION: PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
         n_action_steps=N_ACTION_STEPS,
+        grippers=[ACTION_DIM - 1],
         optimizer_lr=5e-4,
         optimizer_prompt_lr=1e-3,
         optimizer_head_lr=1e-3,

@@ -179,6 +179,6 @@ def gripper_moves(rollout: Rollout) -> list[tuple[int, str]]:
     actions = rollout.array("actions")
     if actions is None or not len(actions):
         return []
-    closing = np.asarray(actions)[:, -1] > 0
+    closing = np.asarray(actions)[:, DIMENSIONS.index("gripper")] > 0
     turns = np.flatnonzero(np.diff(closing.astype(int))) + 1
     return [(int(step), "closes" if closing[step] else "opens") for step in turns[:2]]

@@ -22,6 +22,8 @@ class Spec:
     decoder: str = "own"
     context: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint and settings on which the actions depend."""
+    grippers: tuple[int, ...] = ()
+    """Action dimensions that open and close: their spread says nothing about the path."""
 
 
 class Model(Protocol):

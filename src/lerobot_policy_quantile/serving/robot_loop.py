@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from lerobot_policy_quantile.serving.asking import Asker, Question
-from lerobot_policy_quantile.serving.spread import Replanning
+from lerobot_policy_quantile.serving.spread import Replanning, served_grippers
 
 Array = NDArray[Any]
 
@@ -127,7 +127,8 @@ class RobotLoop:
             raise ValueError("the server answered with actions that are not finite")
         steps = self._settings.n_action_steps or int(self._asker.metadata["n_action_steps"])
         if self._settings.replanning is not None:
-            steps = min(steps, self._settings.replanning.steps(answer["spread"]))
+            grippers = served_grippers(self._asker.metadata)
+            steps = min(steps, self._settings.replanning.steps(answer["spread"], grippers))
         self._plan = deque(actions[:steps])
         self.report.chunks += 1
 

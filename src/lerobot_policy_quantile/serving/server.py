@@ -36,7 +36,7 @@ from lerobot_policy_quantile.serving.protocol import (
 )
 from lerobot_policy_quantile.serving.request import Request, Wishes, parse_request
 from lerobot_policy_quantile.serving.session import Connection, Session, Sessions
-from lerobot_policy_quantile.serving.spread import spread
+from lerobot_policy_quantile.serving.spread import motion_spread, spread
 from lerobot_policy_quantile.serving.wire import Limits, WireError, pack, unpack
 
 log = logging.getLogger(__name__)
@@ -286,6 +286,7 @@ class PolicyServer:
             "chunk_size": spec.chunk_size,
             "n_action_steps": spec.n_action_steps,
             "levels": list(spec.levels),
+            "grippers": list(spec.grippers),
             "decoder": self._settings.decoder or spec.decoder,
             "deadline": self._settings.deadline,
             "max_age": self._settings.max_age,
@@ -369,7 +370,8 @@ class PolicyServer:
         answer: dict[str, Any] = {"actions": guarded.actions}
         if prediction.quantiles is not None:
             widths = spread(prediction.quantiles, self._model.spec.levels)
-            self.metrics.spread.observe(float(np.nan_to_num(widths.mean(), posinf=1e9)))
+            doubt = motion_spread(widths, self._model.spec.grippers).mean()
+            self.metrics.spread.observe(float(np.nan_to_num(doubt, posinf=1e9)))
             extras = {"quantiles": prediction.quantiles, "spread": widths, "ranks": prediction.ranks}
             answer |= {name: extras[name] for name in wishes.want if extras[name] is not None}
         answer["server_timing"] = {

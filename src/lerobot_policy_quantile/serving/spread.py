@@ -3,7 +3,7 @@
 Spread is the width of the central 80 % interval, in action units, of each coordinate at each step of a chunk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,17 @@ def spread(quantiles: Float[Array, "h d k"], levels: Sequence[float]) -> Float[A
     return width
 
 
+def motion_spread(widths: Float[Array, "h d"], grippers: Sequence[int]) -> Float[Array, " h"]:
+    """Mean spread of the motion coordinates at each step. A gripper is open or closed: its width is no doubt."""
+    mean: Float[Array, " h"] = np.delete(widths, list(grippers), axis=1).mean(axis=1)
+    return mean
+
+
+def served_grippers(metadata: Mapping[str, Any]) -> tuple[int, ...]:
+    """The grippers a server names; one that is older than the entry means the last coordinate."""
+    return tuple(metadata.get("grippers", (-1,)))
+
+
 def _at(quantiles: Float[Array, "h d k"], levels: Sequence[float], rank: float) -> Float[Array, "h d"]:
     knots = np.asarray(levels)
     left = int(np.clip(np.searchsorted(knots, rank, side="right") - 1, 0, len(knots) - 2))
@@ -33,8 +44,7 @@ def _at(quantiles: Float[Array, "h d k"], levels: Sequence[float], rank: float) 
 class Replanning:
     """Execute the steps whose mean spread over the motion coordinates stays under a threshold, then ask again.
 
-    At least `minimum` steps are executed, at most `maximum` (the chunk if None). The last coordinate is the gripper,
-    which is open or closed and whose spread says nothing about the path.
+    At least `minimum` steps are executed, at most `maximum` (the chunk if None).
     """
 
     threshold: float
@@ -47,9 +57,9 @@ class Replanning:
         if self.minimum < 1 or (self.maximum is not None and self.maximum < self.minimum):
             raise ValueError(f"minimum must lie in 1..maximum; got {self.minimum} and {self.maximum}")
 
-    def steps(self, widths: Float[Array, "h d"]) -> int:
-        """How many steps of a chunk to execute."""
-        doubt = widths[:, :-1].mean(axis=1) > self.threshold
+    def steps(self, widths: Float[Array, "h d"], grippers: Sequence[int]) -> int:
+        """How many steps of a chunk to execute; `grippers` are the coordinates that do not count."""
+        doubt = motion_spread(widths, grippers) > self.threshold
         certain = int(np.argmax(doubt)) if doubt.any() else len(doubt)
         most = len(doubt) if self.maximum is None else min(self.maximum, len(doubt))
         return max(min(certain, most), min(self.minimum, len(doubt)))

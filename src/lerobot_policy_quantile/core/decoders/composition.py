@@ -95,6 +95,10 @@ class Decoder:
         """Whether it can only be used with a correlation fitted to training data."""
         return isinstance(self.temporal, CopulaLatents)
 
+    def with_grippers(self, grippers: Sequence[int]) -> "Decoder":
+        """The same decoder for a robot whose grippers are these action dimensions."""
+        return replace(self, grippers=tuple(grippers))
+
     def with_copula(self, correlation: Float[Tensor, "c c"]) -> "Decoder":
         """The same decoder with this correlation, if it is one that needs it."""
         if not isinstance(self.temporal, CopulaLatents):

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lerobot_policy_quantile.core.decoders import parse_decoder
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.heads import Expert, QuantileHead
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
@@ -95,7 +94,7 @@ def _draw(policy: QuantilePolicy, cache: LessonCache, first: int, rows: int) -> 
     if isinstance(policy.head, QuantileHead):
         law = _start_law(policy, cache)
         wide = QuantileFunction(law.levels, law.quantiles.expand(rows, -1, -1, -1))
-        return parse_decoder("shared").decode(wide, episodes).actions
+        return policy.choose_decoder("shared").decode(wide, episodes).actions
     expert = policy.backbone.expert(cache.rows(torch.zeros(rows, dtype=torch.long)), episodes=episodes)
     return policy.head.predict(expert, episodes).actions
 
