@@ -129,6 +129,7 @@ def test_a_server_is_a_policy_by_its_address(tmp_path):
         (("--policy", "a=expert", "--policy", "a=expert:left"), "must use a name once"),
         (("--policy", "expert", "--decoder", "shraed"), "did you mean 'shared'?"),
         (("--policy", "expert", "--indices", "9-0"), "--indices must read like 0-9"),
+        (("--policy", "expert", "--wording", "bdll"), "did you mean 'bddl'?"),
     ],
 )
 def test_wrong_usage_is_told_with_what_is_allowed(tmp_path, arguments, said):

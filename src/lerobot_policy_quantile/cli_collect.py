@@ -9,6 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lerobot_policy_quantile.scenes.wording import TASK, require_wording
+from lerobot_policy_quantile.workshop import SceneWorkshop
+
 if TYPE_CHECKING:
     from lerobot_policy_quantile.report.demonstration_pictures import Path3
     from lerobot_policy_quantile.scenes.contract import Scene
@@ -37,6 +40,9 @@ def collect(
     repo_id: Annotated[str, typer.Option(help="Name of the dataset in LeRobot; nothing is uploaded.")] = (
         "qhead/demonstrations"
     ),
+    wording: Annotated[
+        str, typer.Option(help="LIBERO's instructions: task.language, or bddl to train on from the shipped base.")
+    ] = TASK,
 ) -> None:
     """Let the scripted expert demonstrate a task over several routes, and write a LeRobotDataset.
 
@@ -47,7 +53,8 @@ def collect(
     Train on it: lerobot-train --dataset.root=OUT/dataset --dataset.repo_id=qhead/demonstrations ...
     """
     try:
-        _collect(out, scene, [side.strip() for side in routes.split(",")], (task, index, seed), camera_size, repo_id)
+        workshop = SceneWorkshop(camera_size=camera_size, wording=require_wording(wording))
+        _collect(out, scene, [side.strip() for side in routes.split(",")], (task, index, seed), workshop, repo_id)
     except ValueError as error:
         Console(stderr=True, soft_wrap=True).print(f"qhead collect: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from None
@@ -69,16 +76,17 @@ def replay(
     raise typer.Exit(0 if same else 1)
 
 
-def _collect(out: Path, name: str, sides: list[str], key: tuple[int, int, int], camera_size: int, repo_id: str) -> None:
+def _collect(
+    out: Path, name: str, sides: list[str], key: tuple[int, int, int], workshop: SceneWorkshop, repo_id: str
+) -> None:
     from lerobot_policy_quantile.scenes.demonstrations import require_identical_starts, write_dataset
     from lerobot_policy_quantile.scenes.expert import Route
     from lerobot_policy_quantile.statistics import write_exact_statistics
-    from lerobot_policy_quantile.workshop import SceneWorkshop
 
     if out.exists() and any(out.iterdir()):
         raise CollectError(f"--out must be a new or empty folder; got {out}")
     plan = [Route(side) for side in sides]  # refuses unknown sides before anything is built
-    world = SceneWorkshop(camera_size=camera_size).scene(name)
+    world = workshop.scene(name)
     try:
         records, control, obstacle = _demonstrate_all(world, key, plan)
     finally:
@@ -189,7 +197,6 @@ def _replay(folder: Path, episode: int | None) -> bool:
     """Whether every replayed episode ended as its demonstration did."""
     from lerobot_policy_quantile.scenes.demonstrations import read_actions
     from lerobot_policy_quantile.scenes.demonstrations import replay as drive
-    from lerobot_policy_quantile.workshop import SceneWorkshop
 
     if not (folder / SUMMARY).is_file():
         raise ValueError(f"FOLDER must be one that qhead collect wrote, with {SUMMARY}; got {folder}")

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from lerobot_policy_quantile.cli_suites import Choice, estimate, halts_of, print_listing
 from lerobot_policy_quantile.processes import share_cores
+from lerobot_policy_quantile.scenes.wording import TASK, require_wording
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.evaluation.engine import MakeCrew
@@ -101,6 +102,13 @@ def evaluate(
     until: Annotated[
         float | None, typer.Option(help="Stop when every policy's 95 % interval is at most this many points wide.")
     ] = None,
+    wording: Annotated[
+        str,
+        typer.Option(
+            help="LIBERO's instructions: task.language, as public datasets and checkpoints have them, or bddl, for"
+            " policies trained on the bddl files' (the shipped base)."
+        ),
+    ] = TASK,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the suite's tasks and what cannot be run.")] = False,
     engine: Annotated[str, typer.Option(help="local: processes here; ray: a cluster (extra [cluster]).")] = "local",
     replicas: Annotated[int, typer.Option(min=1, help="Policy replicas of the ray engine.")] = 1,
@@ -115,6 +123,7 @@ def evaluate(
 
     choice = None
     try:
+        require_wording(wording)
         sources = _sources(policy)  # before anything that takes time
         if suite is not None:
             _require_left_out(context, "scene", "tasks", "indices")
@@ -136,7 +145,8 @@ def evaluate(
         halts_of(budget, until, plan, [])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    workshop = SceneWorkshop(sources, camera_size, device, *(() if choice is None else (protocol, limit)))
+    whose, its_limit = (None, None) if choice is None else (protocol, limit)
+    workshop = SceneWorkshop(sources, camera_size, device, whose, its_limit, wording)
     facts = None if choice is None else choice.facts(entries)
     side = SideFiles(out / "side", video) if side_files else None
     how = Running(out, limit, workers, timeout, side, by_task, budget, until, facts, make_crew)

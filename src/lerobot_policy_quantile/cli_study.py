@@ -62,6 +62,10 @@ def two_demo(
     base: Annotated[
         str, typer.Option(help="Where training begins: shipped, a policy folder, or random (tries the machinery only).")
     ] = SHIPPED,
+    wording: Annotated[
+        str | None,
+        typer.Option(help="LIBERO's instructions: bddl, which the shipped base knows, or task.language."),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes: heads in training, simulators.")] = min(
         2, os.cpu_count() or 1
     ),
@@ -81,6 +85,7 @@ def two_demo(
             episodes=episodes,
             updates=updates,
             first_episode=first_episode,
+            wording=wording,
             decoders=None if not decoder else tuple(dict.fromkeys([*decoder, "median"])),
             obstacle_decoders=None if not decoder else (),
         )

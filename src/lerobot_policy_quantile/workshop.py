@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from lerobot_policy_quantile.evaluation.benchmarks import limit_of
 from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+from lerobot_policy_quantile.scenes.wording import TASK
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.contract import Scene
@@ -37,12 +38,19 @@ class SceneWorkshop:
     """Whose limits hold in the benchmarks' scenes; every row says so."""
     limit: int | None = None
     """Another limit than the protocol's; every row says that too."""
+    wording: str = TASK
+    """Which words LIBERO's scenes speak."""
 
     def scene(self, name: str) -> "Scene":
         """A scene of the registry; `+obstacle` behind its name puts the obstacle in."""
         from lerobot_policy_quantile.scenes.contract import make_scene
 
-        scene = make_scene(name.removesuffix(OBSTACLE), obstacle=name.endswith(OBSTACLE), camera_size=self.camera_size)
+        scene = make_scene(
+            name.removesuffix(OBSTACLE),
+            obstacle=name.endswith(OBSTACLE),
+            camera_size=self.camera_size,
+            wording=self.wording,
+        )
         if self.protocol is not None:
             scene.limit = self.limit or limit_of(name, self.protocol) or scene.limit
             scene.versions["protocol"] = self.protocol + (f", limit {self.limit}" if self.limit else "")

@@ -160,3 +160,27 @@ def test_errors_alone_have_no_rate(path):
     assert text.splitlines()[1].split() == ["embedded", "0", "1", "0", "0", "1", "-", "-"]
     with pytest.raises(ValueError, match="by must name some of scene, policy, decoder, task; got 'colour'"):
         success_table([], by=("colour",))
+
+
+LIBERO = EpisodeKey("libero_object", 0, 0, 0, "ours", "median")
+UNMARKED = {"mujoco": "3.3.2", "limit": "280"}
+
+
+def test_a_journal_older_than_the_wording_rule_is_marked_and_goes_on_with_its_own_words(path):
+    """Its context lacks the field: scenes spoke the bddl's `:language` then."""
+    with Journal(path) as journal:
+        journal.record(success(key=LIBERO, scene_context=UNMARKED))
+        (row,) = journal.rows()
+        assert row.versions["wording"] == "bddl"
+        assert "wording bddl" in success_table([row])
+        again = success(key=replace(LIBERO, index=1), scene_context=UNMARKED | {"wording": "task.language"})
+        with pytest.raises(JournalError, match=r"wording: journal has 'bddl', this run has 'task\.language'"):
+            journal.record(again)
+        assert journal.record(replace(again, scene_context=UNMARKED | {"wording": "bddl"}))
+
+
+def test_scenes_without_two_wordings_are_not_marked(path):
+    with Journal(path) as journal:
+        journal.record(success())
+        (row,) = journal.rows()
+    assert "wording" not in row.versions

@@ -70,6 +70,7 @@ def test_same_start_same_states_same_pictures_same_success(theirs, ours):
     theirs.init_state_id = INDEX
     observation, _ = theirs.reset(seed=SEED)
     ours.reset(0, INDEX, SEED)
+    assert ours.instruction == theirs.task_description == "pick up the alphabet soup and place it in the basket"
     require_equal_views(ours, observation)
     for number, action in enumerate(random_actions(20)):
         # robosuite draws into whichever context came last, and finds our meshes there.

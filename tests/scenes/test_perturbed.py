@@ -130,7 +130,7 @@ def test_real_instances_differ_from_their_base_task_as_they_say(plus):
         np.testing.assert_array_equal(noisy["wrist"], start["wrist"])
         np.testing.assert_array_equal(scene.frames()["external"], noisy["external"])
         scene.reset(language.number, 0, 3)
-        assert scene.instruction == language.change["language"] != base.instruction
+        assert scene.instruction == language.change["language"].lower() != base.instruction
     finally:
         scene.close()
         base.close()

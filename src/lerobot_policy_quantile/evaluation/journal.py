@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+from lerobot_policy_quantile.evaluation.wording import with_wording
 
 RETRIES = 3
 """How often an episode that ended in an error is run again."""
@@ -207,7 +208,7 @@ def _require_same_context(db: sqlite3.Connection, scope: str, context: dict[str,
     if known is None:
         db.execute("INSERT INTO contexts VALUES (?, ?)", (scope, _json(context)))
         return
-    recorded = json.loads(known[0])
+    recorded, context = (with_wording(scope.removeprefix("scene "), c) for c in (json.loads(known[0]), context))
     moved = [
         f"{name}: journal has {recorded.get(name)!r}, this run has {context.get(name)!r}"
         for name in sorted({*recorded, *context})
@@ -249,8 +250,9 @@ def _rows(db: sqlite3.Connection) -> list[Row]:
 
 def _row(values: tuple[Any, ...]) -> Row:
     key, status, attempts, steps, simulated, wall, first, contacts, final, versions, hashes, traceback, side = values
+    episode = EpisodeKey.parse(key)
     return Row(
-        key=EpisodeKey.parse(key),
+        key=episode,
         status=status,
         attempts=attempts,
         steps=steps,
@@ -259,7 +261,7 @@ def _row(values: tuple[Any, ...]) -> Row:
         first_action=_vector(first),
         contacts=contacts,
         final_state=_vector(final),
-        versions=json.loads(versions),
+        versions=with_wording(episode.scene, json.loads(versions)),
         hashes=json.loads(hashes),
         traceback=traceback,
         side_error=side,

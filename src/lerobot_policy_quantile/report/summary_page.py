@@ -97,9 +97,11 @@ def _circumstances(found: Sequence[Summary]) -> list[str]:
             ("prompts", "prompt_learning_rate"),
         )
     )
+    spoken = sorted({summary.versions["wording"] for summary in found if "wording" in summary.versions})
     return [
         f"{settings['updates']:,} updates for every head; learning rates: {rates}; episodes numbered from"
         f" {settings['first_episode']} on; base `{settings['base']}`."
+        + (f" Wording of LIBERO's instructions: `{'`, `'.join(spoken)}`." if spoken else "")
     ]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from lerobot_policy_quantile.core._names import nearest
+from lerobot_policy_quantile.scenes.wording import TASK, require_wording
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -124,7 +125,8 @@ _SCENES = {
     "libero_goal": "lerobot_policy_quantile.scenes.libero",
     "libero_10": "lerobot_policy_quantile.scenes.libero",
 }
-"""Name -> the module whose `make(name, obstacle=, camera_size=)` builds it; imported when first asked for."""
+"""Name -> the module whose `make(name, obstacle=, camera_size=)` builds it; imported when first asked for. LIBERO's
+scenes take a `wording`, too; the embedded scene has one instruction per task."""
 
 
 _PERTURBED = {
@@ -148,12 +150,14 @@ def scene_names() -> tuple[str, ...]:
     return tuple(_SCENES)
 
 
-def make_scene(name: str, *, obstacle: bool = False, camera_size: int = 256) -> Scene:
+def make_scene(name: str, *, obstacle: bool = False, camera_size: int = 256, wording: str = TASK) -> Scene:
     """Build a scene by name; a near miss in spelling is named in the error."""
+    require_wording(wording)
     modules = {**_SCENES, **{n: m for n in perturbed_scene_names() for p, m in _PERTURBED.items() if n.startswith(p)}}
     if name not in modules:
         raise ValueError(f"scene must be one of {', '.join(modules)}; got {name!r}{nearest(name, modules)}")
     if camera_size < 1:
         raise ValueError(f"camera_size must be at least 1 pixel; got {camera_size}")
     make: Callable[..., Scene] = import_module(modules[name]).make
-    return make(name, obstacle=obstacle, camera_size=camera_size)
+    spoken = {"wording": wording} if name.startswith("libero_") else {}
+    return make(name, obstacle=obstacle, camera_size=camera_size, **spoken)

@@ -75,8 +75,6 @@ class Dressing:
     """One task as it shall be built: its bddl and what differs from it."""
 
     bddl: Path
-    language: str | None = None
-    """The instruction in place of the bddl's `:language`."""
     view: View | None = None
     joints: tuple[float, ...] | None = None
     """The arm's seven joints when the world is reset, in radians.

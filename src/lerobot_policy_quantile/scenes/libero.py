@@ -1,8 +1,8 @@
 """The four LIBERO suites through hf-libero, and the obstacle of the two-demonstration study.
 
 An episode begins as LeRobot's own LIBERO environment begins it: seed, reset, stored initial state, ten waiting steps.
-The seed comes before every reset because fixtures are placed anew each time. The instruction is the bddl's
-`:language`; file names may say something else.
+The seed comes before every reset because fixtures are placed anew each time. The instruction follows the rule in
+`scenes/wording.py`.
 """
 
 from pathlib import Path
@@ -25,6 +25,7 @@ from lerobot_policy_quantile.scenes.libero_assets import (
 )
 from lerobot_policy_quantile.scenes.obstacle import BODY, obstacle_body, stand_between
 from lerobot_policy_quantile.scenes.physics import Light, RobosuiteScene, seeded
+from lerobot_policy_quantile.scenes.wording import BDDL, FIELD, TASK, bddl_language, require_wording
 
 LIMITS = {"libero_spatial": 280, "libero_object": 280, "libero_goal": 300, "libero_10": 520}
 """Steps per episode, those of LIBERO-Plus; libero_10 is also called LIBERO-Long."""
@@ -73,8 +74,11 @@ def _world_class(problem: str, with_obstacle: bool, dressing: Dressing) -> Any:
 class LiberoScene(RobosuiteScene):
     """One suite. Going to another task builds another simulator; going to another index of the same task does not."""
 
-    def __init__(self, name: str, *, obstacle: bool, camera_size: int, suite: str | None = None) -> None:
+    def __init__(
+        self, name: str, *, obstacle: bool, camera_size: int, wording: str = TASK, suite: str | None = None
+    ) -> None:
         super().__init__(name, obstacle=obstacle, camera_size=camera_size)
+        self.wording = require_wording(wording)
         import_libero()
         from libero.libero.benchmark import task_maps
 
@@ -84,12 +88,18 @@ class LiberoScene(RobosuiteScene):
         self.limit = OBSTACLE_LIMIT if obstacle else LIMITS[self.suite]
         self.versions["assets"] = assets_hash(find_assets())
         self.versions["stand-in visuals"] = str(len(stand_ins(find_assets())))
+        self.versions[FIELD] = wording
         self.task = -1
         self._states: dict[int, Float[Array, "index n"]] = {}
 
     def state_count(self, task: int) -> int:
         """How many initial states are stored for the task."""
         return len(self._initial_states(task))
+
+    def instruction_of(self, task: int) -> str:
+        """What is said in a task, by the wording rule; no simulator is built for it."""
+        require_index("task", task, self.task_count)
+        return bddl_language(self._dressing(task).bddl) if self.wording == BDDL else self._words(task)
 
     def reset(self, task: int, index: int, seed: int) -> None:
         """Begin the episode of a key. Frames of the start can be asked for."""
@@ -132,6 +142,10 @@ class LiberoScene(RobosuiteScene):
             self._states[task] = load_initial_states(self._file(task, "init_files", "init_states_file"))
         return self._states[task]
 
+    def _words(self, task: int) -> str:
+        """hf-libero's `task.language`, or what a perturbation of language or goal puts in its place."""
+        return str(self.tasks[task].language)
+
     def _dressing(self, task: int) -> Dressing:
         """What the task's world is built from; LIBERO itself changes nothing about it."""
         return Dressing(self._file(task, "bddl_files", "bddl_file"))
@@ -147,7 +161,7 @@ class LiberoScene(RobosuiteScene):
         path = dressing.bddl
         problem = get_problem_info(str(path))
         world = _world_class(problem["problem_name"], self.obstacle, dressing)
-        self.task, self.instruction = task, dressing.language or problem["language_instruction"]
+        self.task, self.instruction = task, self.instruction_of(task)
         self.world = _try_placements(
             lambda: world(
                 str(path),
@@ -185,6 +199,6 @@ def _try_placements(attempt: Any) -> Any:
     raise ValueError(f"placement tries must be positive; got {_PLACEMENT_TRIES}")
 
 
-def make(name: str, *, obstacle: bool, camera_size: int) -> LiberoScene:
+def make(name: str, *, obstacle: bool, camera_size: int, wording: str) -> LiberoScene:
     """The registry's door."""
-    return LiberoScene(name, obstacle=obstacle, camera_size=camera_size)
+    return LiberoScene(name, obstacle=obstacle, camera_size=camera_size, wording=wording)

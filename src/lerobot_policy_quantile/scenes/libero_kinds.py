@@ -16,5 +16,5 @@ KINDS = (
 
 
 def instruction_for(kind: str) -> str:
-    """What LIBERO says when this thing shall go into the basket."""
+    """The bddl's `:language` when this thing shall go into the basket: what the shipped base was pretrained on."""
     return f"pick the {kind.replace('_', ' ')} and place it in the basket"

@@ -1,6 +1,7 @@
 """LIBERO-Plus's worlds: `libero_plus_spatial`, `_object`, `_goal`, `_10`. A task is an instance, its one start index 0.
 
-The instruction is the base task's bddl `:language`, or the instance's own in the language category; never a file name.
+The instruction is the base task's, or the instance's own in the language category; never a perturbed file name, which
+says how the instance was perturbed.
 """
 
 import atexit
@@ -27,6 +28,7 @@ from lerobot_policy_quantile.scenes.libero_plus_instances import (
     instances,
     why_unavailable,
 )
+from lerobot_policy_quantile.scenes.wording import BDDL, TASK, as_bddl_reads
 
 PREFIX = "libero_plus_"
 
@@ -34,10 +36,11 @@ PREFIX = "libero_plus_"
 class PlusScene(LiberoScene):
     """The instances made from one suite."""
 
-    def __init__(self, name: str, *, obstacle: bool, camera_size: int) -> None:
+    def __init__(self, name: str, *, obstacle: bool, camera_size: int, wording: str = TASK) -> None:
         if obstacle:
             raise ValueError(f"obstacle is defined for libero_object, task 0; got {name}")
-        super().__init__(name, obstacle=False, camera_size=camera_size, suite="libero_" + name.removeprefix(PREFIX))
+        suite = "libero_" + name.removeprefix(PREFIX)
+        super().__init__(name, obstacle=False, camera_size=camera_size, wording=wording, suite=suite)
         self.instances = instances(self.suite)
         self._base = {str(entry.name): number for number, entry in enumerate(self.tasks)}
         self.task_count = len(self.instances)
@@ -49,6 +52,14 @@ class PlusScene(LiberoScene):
         """One start per instance (M24)."""
         require_index("task", task, self.task_count)
         return 1
+
+    def instruction_of(self, task: int) -> str:
+        """The base task's words; in the language category the instance's own, whose case the old wording kept."""
+        require_index("task", task, self.task_count)
+        own: str | None = self.instances[task].change.get("language")
+        if own is None:
+            return super().instruction_of(task)
+        return own if self.wording == BDDL else as_bddl_reads(own)
 
     def reset(self, task: int, index: int, seed: int) -> None:
         """Begin the one episode of an instance; refuses one whose files are missing."""
@@ -78,6 +89,9 @@ class PlusScene(LiberoScene):
             self._seen = {self._steps: {**clean, "external": np.ascontiguousarray(turned[::-1, ::-1])}}
         return self._seen[self._steps]
 
+    def _words(self, task: int) -> str:
+        return super()._words(self._base[self.instances[task].base_task])
+
     def _initial_states(self, task: int) -> Float[Array, "index n"]:
         instance = self.instances[task]
         if instance.layout_name is None:
@@ -96,7 +110,6 @@ class PlusScene(LiberoScene):
         styles = (change.get("floor_style"), change.get("wall_style"))
         return Dressing(
             bddl=self._bddl(instance),
-            language=change.get("language"),
             view=View(*change.get("view", ())),
             joints=arm_starts()[start - 1] if start else None,
             scene_xml=change.get("scene_xml"),
@@ -121,6 +134,6 @@ def _unpacked() -> Path:
     return folder
 
 
-def make(name: str, *, obstacle: bool, camera_size: int) -> PlusScene:
+def make(name: str, *, obstacle: bool, camera_size: int, wording: str) -> PlusScene:
     """The registry's door."""
-    return PlusScene(name, obstacle=obstacle, camera_size=camera_size)
+    return PlusScene(name, obstacle=obstacle, camera_size=camera_size, wording=wording)

@@ -1,7 +1,8 @@
 """LIBERO-Pro's worlds: `libero_pro_spatial_object` and so on, four suites under four perturbations and two controls.
 
 Tasks are numbered as in the suite they perturb; bddl and initial states are LIBERO-Pro's files, its own objects are
-registered with hf-libero from `pro/objects.json`. Original is the unperturbed suite under LIBERO-Pro's limits.
+registered with hf-libero from `pro/objects.json`. Original is the unperturbed suite under LIBERO-Pro's limits. Semantic
+and task perturbations change the language or the goal and speak their bddl; the others the unperturbed task's words.
 """
 
 import json
@@ -16,10 +17,14 @@ from lerobot_policy_quantile.scenes.dressing import Dressing
 from lerobot_policy_quantile.scenes.initial_states import load_initial_states
 from lerobot_policy_quantile.scenes.libero import LiberoScene
 from lerobot_policy_quantile.scenes.libero_assets import find_data, import_libero
+from lerobot_policy_quantile.scenes.wording import TASK, bddl_language
 
 PREFIX = "libero_pro_"
 FOLDERS = {"object": "object", "position": "swap", "semantic": "lan", "task": "task"}
 """Perturbation -> how LIBERO-Pro's folders call it."""
+
+SPEAK_THEIR_BDDL = ("semantic", "task")
+"""Perturbations whose instruction is not the unperturbed task's."""
 
 ORIGINAL, ENVIRONMENT = "original", "environment"
 LONG_LIMIT = 800
@@ -33,7 +38,7 @@ _BASES = {
 class ProScene(LiberoScene):
     """The ten tasks of one suite under one perturbation."""
 
-    def __init__(self, name: str, *, obstacle: bool, camera_size: int) -> None:
+    def __init__(self, name: str, *, obstacle: bool, camera_size: int, wording: str = TASK) -> None:
         if obstacle:
             raise ValueError(f"obstacle is defined for libero_object, task 0; got {name}")
         suite, _, self.perturbation = name.removeprefix(PREFIX).rpartition("_")
@@ -41,7 +46,7 @@ class ProScene(LiberoScene):
             raise ValueError(
                 f"perturbation must be one of {', '.join((*FOLDERS, ORIGINAL, ENVIRONMENT))}; got {self.perturbation!r}"
             )
-        super().__init__(name, obstacle=False, camera_size=camera_size, suite=f"libero_{suite}")
+        super().__init__(name, obstacle=False, camera_size=camera_size, wording=wording, suite=f"libero_{suite}")
         self.limit = LONG_LIMIT if self.suite == "libero_10" else self.limit
         register_objects()
 
@@ -72,6 +77,11 @@ class ProScene(LiberoScene):
         folder, suffix = {"bddl": ("bddl_files", ".bddl"), "init": ("init_files", ".pruned_init")}[kind]
         group = f"{self.suite}_{FOLDERS[self.perturbation]}"
         return find_data("pro") / folder / group / f"{self.tasks[task].name}{suffix}"
+
+    def _words(self, task: int) -> str:
+        if self.perturbation in SPEAK_THEIR_BDDL:
+            return bddl_language(self._own(task, "bddl"))
+        return super()._words(task)
 
     def _initial_states(self, task: int) -> Float[Array, "index n"]:
         if self.perturbation == ORIGINAL:
@@ -142,6 +152,6 @@ def _tuples(rotation: Any) -> Any:
     return tuple(rotation)
 
 
-def make(name: str, *, obstacle: bool, camera_size: int) -> ProScene:
+def make(name: str, *, obstacle: bool, camera_size: int, wording: str) -> ProScene:
     """The registry's door."""
-    return ProScene(name, obstacle=obstacle, camera_size=camera_size)
+    return ProScene(name, obstacle=obstacle, camera_size=camera_size, wording=wording)

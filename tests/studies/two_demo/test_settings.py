@@ -94,3 +94,16 @@ def test_a_folder_keeps_its_settings_but_may_grow(tmp_path):
 
 def test_every_default_decoder_is_spelled_canonically():
     assert module.Settings().decoders[0] == "native(l=0.1, rho=0.9, T=0.35)"
+
+
+def test_the_study_speaks_the_words_its_base_was_pretrained_on(tmp_path):
+    assert load_settings("study").wording == Settings().wording == "bddl"
+    fix_settings(tmp_path, Settings(), "base")
+    begun = json.loads((tmp_path / "study.json").read_text())
+    del begun["wording"]  # a folder older than the field
+    (tmp_path / "study.json").write_text(json.dumps(begun))
+    with pytest.raises(ValueError, match=r"wording was 'bddl', now 'task\.language'"):
+        fix_settings(tmp_path, Settings(wording="task.language"), "base")
+    fix_settings(tmp_path, Settings(), "base")
+    with pytest.raises(ValueError, match="wording must be one of"):
+        Settings(wording="words")

@@ -173,6 +173,13 @@ def test_the_page_and_the_figure_in_the_docs_are_those_of_the_files_beside_them(
 
 
 @pytest.mark.bad_input
+def test_kept_summaries_older_than_the_wording_rule_are_marked():
+    kept = read_summaries(Path(__file__).parents[3] / "docs" / "results" / "two_demo")
+    assert {summary.versions.get("wording") for summary in kept if summary.scene == "libero_object"} == {"bddl"}
+    assert {summary.versions.get("wording") for summary in kept if summary.scene == "embedded"} == {None}
+    assert "Wording of LIBERO's instructions: `bddl`." in summary_page(kept)
+
+
 def test_a_file_that_is_no_summary_is_named(tmp_path):
     (tmp_path / "embedded-seed0.json").write_text('{"arm": 1}')
     with pytest.raises(ValueError, match=r"embedded-seed0\.json must be a summary"):

@@ -47,11 +47,11 @@ class StudyWorkshop:
     """Worlds and trained policies by name; sent to worker processes."""
 
     arm: Path
-    camera_size: int
+    settings: Settings
 
     def world(self, scene: str) -> World:
         """The arm's scene, always at the shared start."""
-        return cast(World, SameStart(arm_scene(scene, self.camera_size)))
+        return cast(World, SameStart(arm_scene(scene, self.settings)))
 
     def policy(self, policy: str) -> Policy:
         """A trained head."""
@@ -92,7 +92,7 @@ def run_arm(folder: Path, settings: Settings, *, workers: int, console: Console)
     """Run the episodes that the arm's journal does not have yet."""
     plan = arm_plan(folder.name, settings)
     job = Job(
-        StudyWorkshop(folder, settings.camera_size),
+        StudyWorkshop(folder, settings),
         settings.arm_limit(folder.name),
         SideFiles(folder / records.SIDE),
         folder / "workers.log",

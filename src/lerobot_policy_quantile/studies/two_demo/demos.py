@@ -33,9 +33,14 @@ class Lesson(NamedTuple):
     ground: float  # height of the surface things stand on
 
 
-def arm_scene(arm: str, camera_size: int) -> Scene:
+def arm_scene(arm: str, settings: Settings) -> Scene:
     """The scene of an arm."""
-    return make_scene(arm.removesuffix(OBSTACLE), obstacle=arm.endswith(OBSTACLE), camera_size=camera_size)
+    return make_scene(
+        arm.removesuffix(OBSTACLE),
+        obstacle=arm.endswith(OBSTACLE),
+        camera_size=settings.camera_size,
+        wording=settings.wording,
+    )
 
 
 def stamp_of(folder: Path, settings: Settings) -> Stamp:
@@ -50,7 +55,7 @@ def sides(arm: str) -> tuple[str, ...]:
 
 def drive(arm: str, side: str, settings: Settings) -> tuple[Demonstration, dict[str, Any]]:
     """One demonstration, and what the arm's scene is like."""
-    scene = arm_scene(arm, settings.camera_size)
+    scene = arm_scene(arm, settings)
     limit = settings.arm_limit(arm)
     try:
         route = Route(side).around_obstacle() if scene.obstacle else Route(side)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lerobot_policy_quantile.core._names import nearest
 from lerobot_policy_quantile.core.decoders import PRESETS, canonical_text
+from lerobot_policy_quantile.scenes.wording import BDDL, require_wording
 from lerobot_policy_quantile.studies.two_demo.paper import OWN
 from lerobot_policy_quantile.studies.two_demo.records import HEADS, STUDY, training_seeds
 from lerobot_policy_quantile.studies.two_demo.stages import write_text
@@ -47,6 +48,8 @@ class Settings:
     camera_size: int = 96
     limit: int = 400
     obstacle_limit: int = 600
+    wording: str = BDDL
+    """Which words LIBERO's scenes speak: those the base was pretrained on. The shipped one knows the bddl files'."""
     decoders: tuple[str, ...] = ("native", "independent", "shared", "density", "median")
     """Of the quantile head, in every arm."""
     obstacle_decoders: tuple[str, ...] = ()
@@ -57,6 +60,7 @@ class Settings:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("decoders", "obstacle_decoders"):
             object.__setattr__(self, name, tuple(canonical_text(text) for text in getattr(self, name)))
+        require_wording(self.wording)
         for scene in self.scenes:
             if scene not in SCENES:
                 raise ValueError(f"scenes must be among {', '.join(SCENES)}; got {scene!r}{nearest(scene, SCENES)}")
@@ -134,7 +138,7 @@ def fix_settings(out: Path, settings: Settings, base: str) -> None:
     """Write study.json before anything is run; refuse a folder that was begun with other settings."""
     path, wanted = out / STUDY, json.loads(json.dumps(settings.record(base)))
     if path.is_file():
-        begun = json.loads(path.read_text())
+        begun = {"wording": BDDL, **json.loads(path.read_text())}  # folders older than the field spoke the bddl's words
         moved = [
             f"{name} was {begun.get(name)!r}, now {wanted[name]!r}"
             for name in wanted

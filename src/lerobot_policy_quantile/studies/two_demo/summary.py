@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lerobot_policy_quantile.evaluation.journal import read_rows
+from lerobot_policy_quantile.evaluation.wording import with_wording
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
 from lerobot_policy_quantile.studies.two_demo.records import (
     JOURNAL,
@@ -184,6 +185,7 @@ def _read(path: Path) -> Summary:
         return Summary(
             **found
             | {
+                "versions": with_wording(found["arm"], found["versions"]),
                 "demonstrations": tuple(found["demonstrations"]),
                 "costs": tuple(Cost(**cost) for cost in found["costs"]),
                 "outcomes": tuple(Outcomes(**outcome) for outcome in found["outcomes"]),
