@@ -6,8 +6,9 @@ from unittest import mock
 import pytest
 import torch
 
+from lerobot_policy_quantile.checkpoint_config import portable
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
-from lerobot_policy_quantile.modeling_quantile import QuantilePolicy, portable
+from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from tests.support.policies import make_batch, make_config
 
 FRAMES = 200

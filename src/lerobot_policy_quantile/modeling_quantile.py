@@ -3,11 +3,10 @@
 Axes: b batch, h chunk step, d action dim, k level.
 """
 
-import copy
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from huggingface_hub import ModelCard
@@ -15,28 +14,21 @@ from jaxtyping import Bool, Float, Int
 from lerobot.configs import PreTrainedConfig
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.processor import PolicyAction, PolicyProcessorPipeline
-from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS, OBS_STATE
+from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix
+from lerobot_policy_quantile.assembly import build_backbone, build_head
+from lerobot_policy_quantile.backbone import Backbone, Prefix
 from lerobot_policy_quantile.backbone.weights import load_own_weights, load_pi05_weights
 from lerobot_policy_quantile.base_policy import BASE, load_base_weights
-from lerobot_policy_quantile.configuration_quantile import WEIGHT_FIELDS, QuantileConfig
+from lerobot_policy_quantile.checkpoint_config import portable, require_same_meaning
+from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core._checks import require_shape
 from lerobot_policy_quantile.core.calibration import interval_coverage, interval_width
 from lerobot_policy_quantile.core.decoders import Decoded, Decoder, parse_decoder
 from lerobot_policy_quantile.core.episode import Episode
-from lerobot_policy_quantile.core.heads import (
-    Expert,
-    FlowHead,
-    Head,
-    PointHead,
-    Prediction,
-    QuantileHead,
-    training_loss,
-)
-from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.core.heads import Expert, Prediction, QuantileHead, training_loss
 from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.grippers import settle_grippers
@@ -94,16 +86,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         if dataset_meta is not None:
             use_exact_statistics(dataset_meta)
         settle_grippers(config, dataset_meta, must_tell=load_backbone_weights)
-        self.backbone = Backbone(
-            VARIANTS[config.backbone],
-            model_dim=config.max_action_dim,
-            n_prompts=config.n_prompts,
-            query=config.query,
-            freeze_vlm=config.freeze_vlm,
-            gradient_checkpointing=config.gradient_checkpointing,
-            fast_training=config.fast_training,
-            precision=cast(Any, config.dtype),
-        )
+        self.backbone = build_backbone(config)
         self.head = build_head(config, self.backbone.expert_width)
         if config.backbone_weights is not None and load_backbone_weights:
             if config.backbone_weights == BASE:
@@ -445,50 +428,3 @@ class RecordingExpert:
         """The expert's answer."""
         self.features = self._expert(actions, noise_time)
         return self.features
-
-
-def build_head(config: QuantileConfig, width: int) -> Head:
-    """The head a configuration asks for, on features of this width."""
-    sizes = (width, config.chunk_size, config.action_dim, config.max_action_dim)
-    if config.head == "flow":
-        return FlowHead(*sizes)
-    if config.head in ("l1", "l2"):
-        return PointHead(*sizes, norm=cast(Any, config.head))
-    head = QuantileHead(
-        *sizes,
-        levels=quantile_levels(config.n_quantiles),
-        delta0=config.delta0,
-        supervise=cast(Any, config.supervise),
-        gaps=cast(Any, config.gaps),
-        anchor=cast(Any, config.anchor),
-    )
-    if config.supervise == "median":  # gaps get no gradient: processes must not wait for one
-        head.gap_projection.requires_grad_(False)
-    return head
-
-
-def require_same_meaning(saved: PreTrainedConfig, asked: PreTrainedConfig) -> None:
-    """Refuse to read a checkpoint's weights under settings they were not trained with."""
-    problems = []
-    for name in WEIGHT_FIELDS:
-        trained, wanted = getattr(saved, name), getattr(asked, name)
-        if trained != wanted:
-            problems.append(f"- {name}: trained with {trained!r}, asked for {wanted!r}; set policy.{name}={trained}")
-    for key, feature in (("input_features", OBS_STATE), ("output_features", ACTION)):
-        shapes = [tuple(f.shape) for c in (saved, asked) if (f := (getattr(c, key) or {}).get(feature)) is not None]
-        if len(set(shapes)) > 1:
-            problems.append(f"- {feature}: trained with shape {shapes[0]}, asked for {shapes[1]}; use the trained one")
-    if problems:
-        raise ValueError("the checkpoint does not fit these settings:\n" + "\n".join(problems))
-
-
-def portable(config: QuantileConfig) -> QuantileConfig:
-    """A copy that names no path of this machine: weights and tokenizer are saved, not pointed at."""
-    clean = copy.copy(config)
-    clean.pretrained_path = None
-    clean.prefix_cache = None
-    for name in ("backbone_weights", "tokenizer"):
-        source = getattr(config, name)
-        if source is not None and (Path(source).exists() or Path(source).is_absolute()):
-            setattr(clean, name, None)
-    return clean

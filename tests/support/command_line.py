@@ -16,7 +16,8 @@ ENVIRONMENT = ("--env.type=toy_cart", "--env.discover_packages_path=tests.suppor
 
 
 def environment(**extra: str) -> dict[str, str]:
-    settings = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "0"}
+    settings = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "0"}
+    settings["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     return {**os.environ, **settings, **extra}
 
 
