@@ -4,7 +4,7 @@ TEST_PROCESSES ?= 2
 # Without compiled modules every process spends half a minute importing torch and LeRobot.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo study base base-proof test check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize \
+.PHONY: help demo study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize \
 	serve-load serve-fuzz soak adaptive format lock clean
 
 help: ## list the targets
@@ -17,9 +17,13 @@ demo: .venv/.ready ## two demonstrations, four heads, every route: the study in 
 study: .venv/.ready ## the two-demonstration study at full length, embedded and LIBERO (many hours); resumes; writes runs/study/
 	@.venv/bin/qhead study two-demo --settings study --out runs/study
 
-test: .venv/.ready ## install what is missing and prove everything (a quarter of an hour on two cores)
+test: .venv/.ready ## install what is missing and run the tests (a few minutes on two cores)
 	@$(PY) scripts/check_gl.py
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile
+
+test-all: .venv/.ready ## all tests, the slow ones too: kills, two training processes, every suite (a quarter of an hour)
+	@$(PY) scripts/check_gl.py
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --slow --durations=10
 
 check: .venv/.ready ## lint, format, types, import boundaries
 	@.venv/bin/ruff check .

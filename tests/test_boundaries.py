@@ -22,12 +22,14 @@ def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."})
 
 
+@pytest.mark.slow
 def test_core_tests_pass_with_lerobot_and_simulators_unimportable():
     result = run_pytest(*BLOCK, "tests/core")
     assert result.returncode == 0, result.stdout[-2000:]
     assert " passed" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_block_bites():
     """The twin: what needs LeRobot fails under the same block, and passes without it."""
     twin = "tests/support/needs_lerobot.py"
@@ -48,6 +50,7 @@ def test_core_imports_nothing_of_lerobot_a_simulator_or_the_command_line():
     assert not loaded & (BLOCKED | {"typer", "rich"})
 
 
+@pytest.mark.slow
 def test_shapes_hold_at_run_time():
     """Tests of the maths and of the backbone again, with every annotated shape checked at every call."""
     backbone = ("tests/backbone/test_attention.py", "tests/backbone/test_model.py")

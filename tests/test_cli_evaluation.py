@@ -59,6 +59,7 @@ def folder(tmp_path_factory):
     return where
 
 
+@pytest.mark.slow
 def test_expert_and_policy_run_side_by_side_and_resuming_is_the_same_command(folder, tmp_path):
     command = ("eval", "--policy", "expert", "--policy", f"ours={folder}", "--decoder", "median", *SHORT)
     command = (*command, "--decoder", "shared(l=0.1)", "--indices", "0-1", "--out", tmp_path)

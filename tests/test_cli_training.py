@@ -13,6 +13,8 @@ from safetensors.torch import load_file
 from tests.support.command_line import BIN, ENVIRONMENT, PATIENCE, run, start, train_arguments, wait_for
 from tests.support.datasets import make_dataset
 
+pytestmark = pytest.mark.slow
+
 STEPS, SAVE = 24, 12
 # 30 batches of 4: the run ends within its first epoch. LeRobot 0.6.1 continues the data order of a later
 # epoch with that of the first (its pull request 4692); the paper trains for one epoch.

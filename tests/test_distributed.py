@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tests.support.command_line import BIN, PATIENCE, run, start, train_argument
 from tests.support.datasets import make_dataset
 from tests.support.ddp_edge_cases import CASES
 
+pytestmark = pytest.mark.slow
 STEPS, SAVE = 24, 8
 # 240 frames: neither run leaves the first epoch, and no batch is short.
 FRAMES = 80
@@ -42,19 +42,17 @@ def one(root) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture(scope="module")
-def seconds_to_end(root, one) -> float:
-    """Two processes with batches of 4, one of them killed after a checkpoint: seconds to the end of the run."""
+def broken(root, one) -> int:
+    """Two processes with batches of 4, one of them killed after a checkpoint: how the run ended."""
     arguments = train_arguments(root / "data", root / "two", *SETTINGS, PRECISE)
     two = start(*LAUNCH, BIN / "lerobot-train", *arguments, log=root / "two.log")
     wait_for(root / "two" / "checkpoints" / "last", two, root / "two.log")
     os.kill(workers(two.pid)[1], signal.SIGKILL)
-    killed = time.monotonic()
-    assert two.wait(PATIENCE) != 0
-    return time.monotonic() - killed
+    return two.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")
-def resumed(root, one, seconds_to_end) -> Path:
+def resumed(root, one, broken) -> Path:
     """The broken run, continued by two processes, which then go through the cases that could hang."""
     config = root / "two" / "checkpoints" / "last" / "pretrained_model" / "train_config.json"
     arguments = (f"--config_path={config.resolve()}", "--resume=true", PRECISE)
@@ -92,8 +90,9 @@ def test_two_processes_end_with_the_weights_of_one(resumed):
         torch.testing.assert_close(two[name], value, rtol=0, atol=1e-4, msg=name)
 
 
-def test_a_killed_rank_ends_the_other(seconds_to_end):
-    assert seconds_to_end < 60
+def test_a_killed_rank_ends_the_other(broken):
+    """Without help it would wait half an hour for its lost partner, which is longer than our patience."""
+    assert broken != 0
 
 
 def test_nothing_hangs_where_there_is_nothing_to_learn(resumed):

@@ -295,6 +295,7 @@ def test_heads_without_a_distribution_say_so(head):
 # --- saving and loading -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_copied_folder_loads_in_a_fresh_process(tmp_path):
     """Saved here, moved there, the original gone: the same chunk, from a process that knows nothing."""
     policy = make_policy(tokenizer="shipped").eval()

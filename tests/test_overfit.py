@@ -15,6 +15,8 @@ from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 from tests.support.datasets import make_dataset
 
+pytestmark = pytest.mark.slow
+
 BATCH = 24
 
 

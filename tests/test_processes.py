@@ -1,15 +1,17 @@
-import mmap
+import json
 import os
 import platform
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
-from lerobot_policy_quantile.processes import MemoryWatch, give_back_memory, memory_held, share_cores
+from lerobot_policy_quantile.processes import give_back_memory, share_cores
+from tests.support.memory_probe import BYTES
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -46,39 +48,21 @@ def test_memory_that_is_free_again_goes_back_to_the_system():
     assert len(last) == 2000
 
 
-@contextmanager
-def waiting(statements):
-    """A child process that has run them and stays."""
-    program = f"{statements}; print('ready', flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout.readline() == b"ready\n"
-        yield
-        child.communicate(b"\n")
+def probe(*arguments: object) -> dict[str, float]:
+    command = [sys.executable, "-m", "tests.support.memory_probe", *map(str, arguments)]
+    return json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
 
 def test_the_memory_of_workers_counts_while_they_live():
-    before = memory_held()
-    with MemoryWatch(seconds=0.01) as memory:
-        with waiting("block = b'x' * 200_000_000"):
-            held = memory_held()
-            time.sleep(0.5)
-        after = memory_held()
-    assert held - before > 190e6
-    assert held - after > 190e6
-    assert memory.most - before > 190e6
+    seen = probe("workers")
+    assert seen["held"] - seen["before"] > 0.9 * BYTES
+    assert seen["held"] - seen["after"] > 0.9 * BYTES
+    assert seen["most"] - seen["before"] > 0.9 * BYTES
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells proportional shares")
 def test_pages_that_processes_share_count_once(tmp_path):
-    """Parent and child both read all of one mapped file of 200 MB."""
-    path = tmp_path / "pages"
-    path.write_bytes(bytes(200_000_000))
-    reads = f"import mmap; file = open({str(path)!r}); pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)"
-    with path.open() as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as pages:
-        before = memory_held()
-        pages.find(b"x")
-        alone = memory_held()
-        with waiting(f"{reads}; pages.find(b'x')"):
-            together = memory_held()
-    assert alone - before > 190e6
-    assert together - alone < 50e6
+    """Parent and child both read all of one mapped file."""
+    seen = probe("pages", tmp_path / "pages")
+    assert seen["alone"] - seen["before"] > 0.9 * BYTES
+    assert seen["together"] - seen["alone"] < 0.25 * BYTES

@@ -5,17 +5,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from lerobot_policy_quantile.base_policy import base_checkpoint
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.served_policy import load_served_policy
-from tests.scenes.rollouts import require_scene
 from tests.support.running_server import running
 
 QHEAD = Path(sys.executable).parent / "qhead"
 
 
+@pytest.mark.slow
+@pytest.mark.libero
 def test_expert_folder_and_server_give_rows_with_the_same_keys(tmp_path):
-    require_scene("libero_object")
     with running(load_served_policy(base_checkpoint())) as server:
         command = [QHEAD, "eval", "--suite", "libero_object", "--sample", "1", "--episodes", "1", "--limit", "7"]
         command += ["--camera-size", "64", "--workers", "1", "--out", tmp_path]

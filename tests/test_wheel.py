@@ -12,6 +12,8 @@ from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_pr
 from tests.support.command_line import BIN, ROOT, environment
 from tests.support.policies import STATS, make_policy
 
+pytestmark = pytest.mark.slow
+
 LOAD = """
 import sys
 from lerobot.utils.import_utils import register_third_party_plugins

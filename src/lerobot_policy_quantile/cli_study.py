@@ -165,11 +165,12 @@ def base_folder(base: str) -> str:
 
 
 def _print(found: "Study") -> None:
-    from lerobot_policy_quantile.studies.two_demo.table import arm_table, cost_lines
+    from lerobot_policy_quantile.studies.two_demo.table import DETERMINISTIC_NOTE, arm_table, cost_lines
 
     console = Console()
     for arm in found.arms:
         console.print(arm_table(arm))
+    typer.echo(DETERMINISTIC_NOTE)
     for line in cost_lines(found):
         typer.echo(line)
     passed = [check.passed for arm in found.arms for check in arm.checks]

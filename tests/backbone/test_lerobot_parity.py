@@ -15,7 +15,11 @@ from tests.backbone.samples import BATCH, CHUNK, MODEL_DIM, observation
 REAL_WIDTHS = replace(VARIANTS["pi05"], name="real-widths", depth=2, vision_depth=2, vocab_size=512, image_size=56)
 
 
-@pytest.fixture(scope="module", params=[VARIANTS["tiny"], REAL_WIDTHS], ids=lambda variant: variant.name)
+@pytest.fixture(
+    scope="module",
+    params=[VARIANTS["tiny"], pytest.param(REAL_WIDTHS, marks=pytest.mark.slow)],
+    ids=lambda variant: variant.name,
+)
 def pair(request: pytest.FixtureRequest):
     """LeRobot's model, ours with its weights, and an observation."""
     variant: Variant = request.param

@@ -15,6 +15,8 @@ from lerobot_policy_quantile.evaluation.table import success_table
 from lerobot_policy_quantile.evaluation.worker import Job
 from tests.support.fake_worlds import FakeWorkshop
 
+pytestmark = pytest.mark.slow
+
 ray = pytest.importorskip("ray", reason="looked for the package ray: pip install 'lerobot_policy_quantile[cluster]'")
 PLAN = Plan.cross(scenes=["libero_object"], tasks=range(2), indices=range(8), policies=["fake"], decoders=["a", "b"])
 FACTS = Facts({"libero_object": 1000})

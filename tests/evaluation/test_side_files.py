@@ -17,6 +17,7 @@ from lerobot_policy_quantile.evaluation.rollout import run_episode
 from lerobot_policy_quantile.evaluation.side_files import SideFiles, film_strip, write_atomically
 from lerobot_policy_quantile.evaluation.video import OPTIONS, encode_video
 from tests.support.fake_worlds import FakePolicy, FakeWorld
+from tests.support.waiting import wait_until
 
 KEY = EpisodeKey("fake", 0, 4, 0, "fake", "median")
 
@@ -95,10 +96,8 @@ while True:
 """
     for moment in (0.01, 0.03, 0.05):
         writer = subprocess.Popen([sys.executable, "-c", code])
-        before = time.monotonic()
         path.unlink(missing_ok=True)
-        while not path.exists() and time.monotonic() < before + 30:
-            time.sleep(0.005)
+        wait_until(path.exists, "a file")
         time.sleep(moment)
         writer.send_signal(signal.SIGKILL)
         writer.wait()

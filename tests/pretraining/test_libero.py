@@ -14,6 +14,7 @@ from lerobot_policy_quantile.scenes.embedded import TABLE_TOP
 from lerobot_policy_quantile.scenes.libero_staging import LiberoStage
 from tests.pretraining.test_samples import equal, is_experts
 
+pytestmark = pytest.mark.libero
 SIZE = 64
 TASK = 7  # the milk: red and white on grey
 

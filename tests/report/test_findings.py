@@ -13,13 +13,13 @@ SHARED = "shared(l=0, rho=0.9)"
 NATIVE = "native(l=0.1, rho=0.9, T=0.35)"
 
 
-def rollouts(head, decoder, won, lost, *, sides="", errors=0):
+def rollouts(head, decoder, won, lost, *, sides="", errors=0, seeds=3):
     statuses = ["success"] * won + ["failure"] * lost + ["error"] * errors
     passed = [{"l": "left", "r": "right"}.get(side) for side in sides.ljust(len(statuses))]
     return [
         Rollout(
-            head=head, decoder=decoder, training_seed=0, episode=number, status=status, steps=9, contacts=0,
-            first_action=None, key=EpisodeKey("embedded", 0, 0, number, f"{head}-0", decoder),
+            head=head, decoder=decoder, training_seed=number % seeds, episode=number, status=status, steps=9,
+            contacts=0, first_action=None, key=EpisodeKey("embedded", 0, 0, number, f"{head}-0", decoder),
             files=SideFiles(Path("nowhere")), side=side,
         )
         for number, (status, side) in enumerate(zip(statuses, passed, strict=True))
@@ -48,10 +48,26 @@ def test_a_lower_rate_is_called_lower():
 
 
 def test_a_deterministic_decoder_agrees_only_when_it_is_the_same():
-    study = study_of(rollouts("quantile", "median", 0, 2), rollouts("l1", "own", 1, 0))
+    study = study_of(rollouts("quantile", "median", 0, 6), rollouts("l1", "own", 1, 2))
     l1, median = findings.differences(study)
     assert (l1.verdict, l1.interval) == ("higher here", "deterministic")
     assert (median.verdict, median.points) == ("agrees", "none")
+
+
+def test_one_trained_policy_is_too_few_to_judge_deterministic_episodes():
+    parts = [
+        rollouts("quantile", "median", 0, 2, seeds=1),
+        rollouts("l1", "own", 1, 0, seeds=1),
+        rollouts("quantile", SHARED, 9, 1, sides="lr", seeds=1),
+    ]
+    study = study_of(*parts)
+    assert {d.name: d.verdict for d in findings.differences(study)} == {
+        "shared rank": "higher here",
+        "L1": findings.UNJUDGED,
+        "median": findings.UNJUDGED,
+    }
+    verdicts = [verdict for _, _, verdict in findings.claims(study)]
+    assert verdicts == [findings.UNJUDGED, findings.UNJUDGED, "holds"]
 
 
 def test_decoders_that_the_paper_does_not_have_are_not_compared():
@@ -62,14 +78,14 @@ def test_decoders_that_the_paper_does_not_have_are_not_compared():
     ("median_wins", "sides", "flow_wins", "verdicts"),
     [
         (0, "lr", 0, ["holds", "holds", "holds", "holds"]),
-        (2, "lr", 0, ["does not hold", "does not hold", "holds", "holds"]),
+        (3, "lr", 0, ["does not hold", "does not hold", "holds", "holds"]),
         (0, "ll", 0, ["holds", "holds", "does not hold", "holds"]),
         (0, "lr", 4, ["holds", "holds", "holds", "does not hold"]),
     ],
 )
 def test_the_papers_statements_are_judged_by_the_numbers(median_wins, sides, flow_wins, verdicts):
     study = study_of(
-        rollouts("quantile", "median", median_wins, 2 - median_wins),
+        rollouts("quantile", "median", median_wins, 3 - median_wins),
         rollouts("quantile", SHARED, 2, 2, sides=sides),
         rollouts("flow", "own", flow_wins, 4 - flow_wins),
     )

@@ -9,6 +9,8 @@ from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.records import load_study
 from tests.support.browser import open_browser
 
+pytestmark = pytest.mark.browser
+
 DECODED = """Promise.all([...document.images].map(image => {
     image.loading = 'eager'; return image.decode().then(() => image.naturalWidth, () => 0)}))"""
 PANELS = """[...document.querySelectorAll('svg[role=img]')].map(panel => {

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
-from lerobot_policy_quantile.scenes.contract import Scene, make_scene, scene_names
-from lerobot_policy_quantile.scenes.libero_assets import find_assets
+from lerobot_policy_quantile.scenes.contract import Scene, make_scene
 
 KEY = (0, 1, 7)  # task, index, seed
 STEPS = 12
@@ -57,22 +57,11 @@ def rollout(scene: Scene, key: tuple[int, int, int] = KEY) -> Trace:
     return drive(scene, random_actions(), lambda action, seen: scene.step(action, observe=seen))
 
 
-def require_scene(name: str) -> None:
-    """Skip, saying where was looked, when a scene's assets are not on this machine."""
-    if name.startswith("libero"):
-        try:
-            find_assets()
-        except ValueError as missing:
-            pytest.skip(str(missing))
-
-
-def available_scenes() -> list[str]:
-    try:
-        find_assets()
-    except ValueError:
-        return [name for name in scene_names() if not name.startswith("libero")]
-    return list(scene_names())
+def marked(name: str, *values: object, slow: bool = False) -> ParameterSet:
+    """A scene as a test's parameter, with the markers it needs; `values` stand beside it."""
+    marks = [pytest.mark.libero] * name.startswith("libero") + [pytest.mark.slow] * slow
+    return pytest.param((name, *values) if values else name, marks=marks)
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: rollout(make_scene(name, camera_size=SIZE)).digest() for name in sys.argv[1:]}))
+    print(rollout(make_scene(sys.argv[1], camera_size=SIZE)).digest())

@@ -5,16 +5,15 @@ import pytest
 
 from lerobot_policy_quantile.scenes import kept_start
 from lerobot_policy_quantile.scenes.contract import make_scene
-from tests.scenes.rollouts import SIZE, require_scene, rollout
+from tests.scenes.rollouts import SIZE, marked, rollout
 
 STUDY = (0, 0, 20260922)
 CRASH = np.array([0.1, -1.0, -0.4, 0.3, 0.2, -0.1, 1.0])
 
 
-@pytest.fixture(scope="module", params=["embedded", "libero_object"])
+@pytest.fixture(scope="module", params=[marked("embedded"), marked("libero_object")])
 def built(request):
     """A scene and the digest of the study's episode from a start that was built."""
-    require_scene(request.param)
     scene = make_scene(request.param, obstacle=True, camera_size=SIZE)
     yield scene, rollout(scene, STUDY).digest()
     scene.close()

@@ -20,6 +20,7 @@ def vector_env():
     envs["embedded"][0].close()
 
 
+@pytest.mark.slow
 def test_lerobots_commands_know_the_environment():
     """Through LeRobot's own plugin discovery, in a process of its own."""
     code = "from lerobot.utils.import_utils import register_third_party_plugins\n"
@@ -30,6 +31,7 @@ def test_lerobots_commands_know_the_environment():
     assert result.stdout.split() == ["True"], result.stderr
 
 
+@pytest.mark.slow
 def test_parallel_environments_share_the_initial_states(vector_env):
     observation, info = vector_env.reset(seed=[1, 2], options={"lerobot_new_rollout": True})
     assert vector_env.call("_max_episode_steps") == (30, 30)

@@ -7,15 +7,15 @@ import torch
 from lerobot_policy_quantile.scenes.contract import make_scene
 from lerobot_policy_quantile.scenes.expert import Expert, Route
 from lerobot_policy_quantile.scenes.libero_assets import import_libero
-from tests.scenes.rollouts import random_actions, require_scene
+from tests.scenes.rollouts import random_actions
 
+pytestmark = [pytest.mark.libero, pytest.mark.slow]
 SIZE = 64
 INDEX, SEED = 3, 11
 
 
 @pytest.fixture(scope="module")
 def theirs():
-    require_scene("libero_object")
     import_libero()
     from lerobot.envs.libero import LiberoEnv, _get_suite
 
@@ -34,7 +34,6 @@ def theirs():
 
 @pytest.fixture(scope="module")
 def ours():
-    require_scene("libero_object")
     scene = make_scene("libero_object", camera_size=SIZE)
     yield scene
     scene.close()

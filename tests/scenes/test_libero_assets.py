@@ -5,7 +5,6 @@ import sys
 import pytest
 
 from lerobot_policy_quantile.scenes import libero_assets
-from tests.scenes.rollouts import require_scene
 
 
 def test_missing_assets_are_reported_with_every_place_that_was_looked_at(monkeypatch, tmp_path):
@@ -35,9 +34,9 @@ def test_the_hash_sees_content_and_names(tmp_path):
     assert len(hashes) == 3
 
 
+@pytest.mark.libero
 def test_a_fresh_machine_is_asked_nothing(tmp_path):
     """No configuration, an empty home, standard input closed: hf-libero would ask and fail."""
-    require_scene("libero_object")
     fresh = {name: value for name, value in os.environ.items() if name != "LIBERO_CONFIG_PATH"}
     code = "from lerobot_policy_quantile.scenes.libero_assets import import_libero; print(import_libero().__name__)"
     result = subprocess.run(

@@ -35,16 +35,8 @@ BROKEN = {
 }
 
 
-def data(part):
-    try:
-        return find_data(part)
-    except ValueError as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture(scope="module")
 def plus():
-    data("plus")
     return [i for suite in benchmarks.SUITES for i in instances(suite)]
 
 
@@ -52,6 +44,7 @@ def test_both_rooms_call_the_scenes_alike():
     assert set(perturbed_scene_names()) == {*GROUPS["libero_plus"], *GROUPS["libero_pro"]}
 
 
+@pytest.mark.plus
 def test_all_instances_are_listed_with_their_category(plus):
     assert len(plus) == 10_030
     counts = {cell: sum((i.suite, i.category) == cell for i in plus) for cell in {(i.suite, i.category) for i in plus}}
@@ -60,6 +53,7 @@ def test_all_instances_are_listed_with_their_category(plus):
     assert counts == plus_counts()
 
 
+@pytest.mark.plus
 def test_instances_agree_with_upstreams_classification(plus):
     upstream = json.loads((find_data("plus") / "task_classification.json").read_text())
     for suite, entries in upstream.items():
@@ -68,12 +62,14 @@ def test_instances_agree_with_upstreams_classification(plus):
         ]
 
 
+@pytest.mark.plus
 def test_no_instruction_says_how_it_was_perturbed(plus):
     for instance in plus:
         if "language" in instance.change:
             assert not {"view", "noise", "initstate", "language"} & set(instance.change["language"].split())
 
 
+@pytest.mark.plus
 def test_what_is_available_follows_from_the_files(plus):
     """The data's own mark `real` was set from the same assets; we look at the files instead."""
     marked = {}
@@ -83,11 +79,13 @@ def test_what_is_available_follows_from_the_files(plus):
     assert {(i.suite, i.number): why_unavailable(i) is None for i in plus} == marked
 
 
+@pytest.mark.plus
 def test_layouts_need_no_pickle():
-    with np.load(data("plus") / "layout_init.npz", allow_pickle=False) as archive:
+    with np.load(find_data("plus") / "layout_init.npz", allow_pickle=False) as archive:
         assert len(archive.files) == 1525
 
 
+@pytest.mark.plus
 def test_an_unavailable_instance_is_refused_with_its_reason(plus):
     lights = next(i for i in plus if i.category == "Light Conditions" and i.suite == "libero_object")
     if why_unavailable(lights) is None:
@@ -105,6 +103,8 @@ def of(plus, suite, category, **change):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.plus
 def test_real_instances_differ_from_their_base_task_as_they_say(plus):
     """Camera: another external picture, the same physics. Robot: another arm. Noise: one picture only. Language."""
     scene = make_scene("libero_plus_object", camera_size=48)
@@ -136,8 +136,8 @@ def test_real_instances_differ_from_their_base_task_as_they_say(plus):
         base.close()
 
 
+@pytest.mark.pro
 def test_pro_lists_160_tasks_of_which_four_are_broken_by_name():
-    data("pro")
     scenes = [benchmarks.pro_scene(s, p) for s in benchmarks.SUITES for p in benchmarks.PERTURBATIONS]
     entries = [entry for scene in scenes for entry in entries_of(scene)]
     assert len(entries) == 160
@@ -145,8 +145,8 @@ def test_pro_lists_160_tasks_of_which_four_are_broken_by_name():
     assert {e.states for e in entries if e.reason is None} == {50}
 
 
+@pytest.mark.pro
 def test_pro_runs_with_its_own_objects_and_its_own_instruction():
-    data("pro")
     scene = make_scene("libero_pro_object_object", camera_size=32)
     try:
         scene.reset(0, 0, 0)
@@ -163,8 +163,9 @@ class Attack:
 
 
 @pytest.mark.bad_input
+@pytest.mark.pro
 def test_a_malicious_pickle_in_place_of_initial_states_is_refused(tmp_path, monkeypatch):
-    source = data("pro")
+    source = find_data("pro")
     name = "libero_object_task"
     for folder in ("bddl_files", "init_files"):
         shutil.copytree(source / folder / name, tmp_path / "pro" / folder / name)

@@ -1,6 +1,5 @@
 """Every scene of the registry keeps the contract's promises."""
 
-import json
 import os
 import subprocess
 import sys
@@ -16,20 +15,18 @@ from tests.scenes.rollouts import (
     OBSERVED,
     SIZE,
     STEPS,
-    available_scenes,
     drive,
+    marked,
     random_actions,
-    require_scene,
     rollout,
 )
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def other_process():
-    """Started first, so that it works while this process does; read last. It draws pictures without threads."""
-    command = [sys.executable, "-m", "tests.scenes.rollouts", *available_scenes()]
+def start_other_process(name: str) -> subprocess.Popen[str]:
+    """It works while this process does, and draws pictures without threads."""
+    command = [sys.executable, "-m", "tests.scenes.rollouts", name]
     return subprocess.Popen(
         command,
         cwd=ROOT,
@@ -40,20 +37,23 @@ def other_process():
     )
 
 
-@pytest.fixture(scope="module")
-def digests(other_process):
-    """Hash of the same key and actions, by another process."""
-    output, errors = other_process.communicate()
-    assert other_process.returncode == 0, errors
-    return json.loads(output.splitlines()[-1])
+QUICK = "embedded", "libero_object"
+"""The other suites differ in files, not in code."""
 
 
-@pytest.fixture(scope="module", params=scene_names())
-def scene(request, other_process):
-    require_scene(request.param)
+@pytest.fixture(scope="module", params=[marked(name, slow=name not in QUICK) for name in scene_names()])
+def scene_and_twin(request):
+    twin = start_other_process(request.param)
     built = make_scene(request.param, camera_size=SIZE)
-    yield built
+    yield built, twin
     built.close()
+    twin.kill()
+    twin.communicate()
+
+
+@pytest.fixture(scope="module")
+def scene(scene_and_twin):
+    return scene_and_twin[0]
 
 
 @pytest.fixture(scope="module")
@@ -118,5 +118,9 @@ def test_a_task_and_an_index_that_do_not_exist_are_refused(scene):
         scene.reset(0, 50, 0)
 
 
-def test_another_process_sees_the_same(scene, trace, digests):
-    assert digests[scene.name] == trace.digest()
+def test_another_process_sees_the_same(scene_and_twin, trace):
+    """Hash of the same key and actions, by another process."""
+    _, twin = scene_and_twin
+    output, errors = twin.communicate()
+    assert twin.returncode == 0, errors
+    assert output.splitlines()[-1] == trace.digest()

@@ -9,7 +9,7 @@ from lerobot_policy_quantile.scenes import visible
 from lerobot_policy_quantile.scenes.contract import make_scene
 from lerobot_policy_quantile.scenes.physics import EXTERNAL_CAMERA, WRIST_CAMERA
 from lerobot_policy_quantile.scenes.visible import Eye, Grid, VisibleOnly, is_even, visible_only
-from tests.scenes.rollouts import random_actions, require_scene
+from tests.scenes.rollouts import marked, random_actions
 
 CAMERAS = EXTERNAL_CAMERA, WRIST_CAMERA
 KEY = (0, 0, 20260922)
@@ -18,11 +18,12 @@ STANDARD = np.array([[0.375, 0.125], [0.875, 0.375], [0.125, 0.625], [0.625, 0.8
 SIZE, MARGIN = 16, 2.0**-8
 
 
-@pytest.fixture(scope="module", params=[("embedded", 96), ("embedded", 256), ("libero_object", 96)], ids=str)
+@pytest.fixture(
+    scope="module", params=[marked("embedded", 96), marked("embedded", 256), marked("libero_object", 96)], ids=str
+)
 def drawn(request):
     """A scene, its simulator and what draws it in part; the arm in motion."""
     name, size = request.param
-    require_scene(name)
     scene = make_scene(name, obstacle=True, camera_size=size)
     scene.reset(*KEY)
     scene.step(np.zeros(7), observe=True)

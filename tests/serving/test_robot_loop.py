@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,9 +20,13 @@ from lerobot_policy_quantile.serving.spread import Replanning, motion_spread, se
 from tests.support.fake_model import CAMERAS, LEVELS, FakeModel, request
 from tests.support.misbehaving_arm import MisbehavingArm
 from tests.support.running_server import running
+from tests.support.waiting import PATIENCE, wait_until
+
+PATIENT = LoopSettings(hz=200, max_age=PATIENCE)
+"""Old is what the arm calls late, not what a busy machine delays."""
 
 
-def run_until(loop, condition, seconds=60):
+def run_until(loop, condition, seconds=PATIENCE):
     """Ticks until a condition holds; the machine's speed decides nothing but how long it takes."""
     until = time.monotonic() + seconds
     loop.run(ticks=100_000, done=lambda: condition() or time.monotonic() > until)
@@ -37,8 +42,8 @@ def stretches(arm):
 def test_late_dropped_and_repeated_frames_are_not_asked_about_and_the_robot_holds_meanwhile():
     arm = MisbehavingArm()
     with running(FakeModel()) as server:
-        asker = Asker(server.url, timeout=10)
-        loop = RobotLoop(arm, asker, LoopSettings(hz=200))
+        asker = Asker(server.url, timeout=PATIENCE)
+        loop = RobotLoop(arm, asker, PATIENT)
         run_until(loop, lambda: loop.report.chunks >= 20)
         asker.close()
     report = loop.report
@@ -56,12 +61,12 @@ def test_late_dropped_and_repeated_frames_are_not_asked_about_and_the_robot_hold
 
 
 def test_a_busy_server_makes_the_robot_hold_and_try_again():
-    model = FakeModel(cost=0.1)
+    model = FakeModel(shut=True)
     with running(model, max_queue=1, max_batch=1) as server:
         stop = threading.Event()
 
         def crowd():
-            with PolicyClient(server.url, timeout=30) as client:
+            with PolicyClient(server.url, timeout=PATIENCE) as client:
                 while not stop.is_set():
                     try:
                         client.infer(request(), want=[])
@@ -71,24 +76,31 @@ def test_a_busy_server_makes_the_robot_hold_and_try_again():
         threads = [threading.Thread(target=crowd) for _ in range(4)]
         for thread in threads:
             thread.start()
-        asker = Asker(server.url, timeout=10, backoff=(0.02, 0.1))
-        loop = RobotLoop(MisbehavingArm(faults=0), asker, LoopSettings(hz=200))
-        run_until(loop, lambda: loop.report.chunks >= 2 and asker.counts.refused >= 1)
+        wait_until(lambda: model.begun.is_set() and server.server._batcher._queue)  # one is computed, one waits
+        asker = Asker(server.url, timeout=PATIENCE, backoff=(0.02, 0.1))
+        loop = RobotLoop(MisbehavingArm(faults=0), asker, PATIENT)
+        run_until(loop, lambda: asker.counts.refused >= 1)
+        model.gate.set()
+        run_until(loop, lambda: loop.report.chunks >= 2)
         stop.set()
         for thread in threads:
             thread.join()
         asker.close()
 
 
-def _serve_forever(port, cost):
-    with running(FakeModel(cost), port=port):
+def _serve_forever(port, shut, begun):
+    model = FakeModel(shut=shut)
+    with running(model, port=port):
+        model.begun.wait()
+        begun.set()
         threading.Event().wait()
 
 
-def start(port, cost=0.0):
+def start(port, *, shut=False):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imports once; every server is a fork of that
-    process = context.Process(target=_serve_forever, args=(port, cost), daemon=True)
+    process = context.Process(target=_serve_forever, args=(port, shut, begun := context.Event()), daemon=True)
+    process.begun = begun
     process.start()
     while True:
         try:
@@ -108,8 +120,8 @@ def free_port():
 def test_kill_nine_in_mid_request_is_an_error_at_once_and_the_loop_holds_reconnects_and_goes_on():
     port = free_port()
     url = f"ws://127.0.0.1:{port}"
-    server = start(port, cost=30.0)
-    with PolicyClient(url, timeout=30) as client:
+    server = start(port, shut=True)
+    with PolicyClient(url, timeout=PATIENCE) as client:
         caught = []
 
         def ask():
@@ -120,17 +132,17 @@ def test_kill_nine_in_mid_request_is_an_error_at_once_and_the_loop_holds_reconne
 
         thread = threading.Thread(target=ask)
         thread.start()
-        time.sleep(0.5)  # the request is being computed
+        assert server.begun.wait(PATIENCE)
         os.kill(server.pid, signal.SIGKILL)
         thread.join()
         server.join()
     (said,) = caught
-    assert "closed the connection" in said, "told by the kernel at once, not by the 30 s of the client's patience"
+    assert "closed the connection" in said, "told by the kernel, not by the end of the client's patience"
 
     server = start(port)
     arm = MisbehavingArm(faults=0)
-    asker = Asker(url, timeout=5, backoff=(0.02, 0.1))
-    loop = RobotLoop(arm, asker, LoopSettings(hz=200))
+    asker = Asker(url, timeout=PATIENCE, backoff=(0.02, 0.1))
+    loop = RobotLoop(arm, asker, PATIENT)
     run_until(loop, lambda: loop.report.chunks >= 2)
     os.kill(server.pid, signal.SIGKILL)
     server.join()
@@ -156,9 +168,9 @@ def test_a_request_the_server_calls_invalid_stops_the_loop_and_the_robot_holds()
 
     arm = Blind(faults=0)
     with running(FakeModel()) as server:
-        asker = Asker(server.url, timeout=10)
+        asker = Asker(server.url, timeout=PATIENCE)
         with pytest.raises(RequestError, match="observation/wrist_image is missing"):
-            RobotLoop(arm, asker, LoopSettings(hz=200)).run(ticks=10_000)
+            RobotLoop(arm, asker, PATIENT).run(ticks=10_000)
         asker.close()
     assert all(command is None for command in arm.commands)
 
@@ -210,8 +222,8 @@ def test_the_loop_replans_where_the_policy_is_in_doubt():
     """The fake model's spread grows by 0.08 with every step: a threshold of 0.3 leaves three of ten."""
     arm = MisbehavingArm(faults=0)
     with running(FakeModel()) as server:
-        asker = Asker(server.url, timeout=10, want=("spread",))
-        loop = RobotLoop(arm, asker, LoopSettings(hz=200, replanning=Replanning(0.3)))
+        asker = Asker(server.url, timeout=PATIENCE, want=("spread",))
+        loop = RobotLoop(arm, asker, replace(PATIENT, replanning=Replanning(0.3)))
         run_until(loop, lambda: loop.report.chunks >= 4)
         asker.close()
         with pytest.raises(ValueError, match="want must hold 'spread'"):

@@ -1,8 +1,8 @@
 """Sessions keep their noise; order, age, deadlines and the queue are watched."""
 
 import gc
+import itertools
 import threading
-import time
 import urllib.error
 import urllib.request
 import weakref
@@ -16,6 +16,7 @@ from lerobot_policy_quantile.serving.request import parse_request
 from lerobot_policy_quantile.serving.session import Connection, Sessions
 from tests.support.fake_model import ACTION_DIM, STEPS, FakeModel, alone, request
 from tests.support.running_server import running
+from tests.support.waiting import wait_until
 
 
 def test_seed_and_decoder_belong_to_the_session():
@@ -81,11 +82,9 @@ def test_a_forgotten_session_is_free_at_once_without_a_collector_of_cycles():
 
 
 def test_an_unused_session_is_forgotten_and_a_greedy_connection_loses_its_own():
-    with running(FakeModel(), idle=0.2, message_timeout=0.4) as server, PolicyClient(server.url) as client:
+    with running(FakeModel(), idle=0.2) as server, PolicyClient(server.url) as client:
         session = client.infer({}, reset=True)[BLOCK]["session"]
-        time.sleep(0.2)
-        while server.server._sessions:
-            time.sleep(0.05)
+        wait_until(lambda: not server.server._sessions, "forgetting")
         with pytest.raises(RequestError, match="has expired"):
             client.infer(request(), session=session)
     with (
@@ -127,15 +126,17 @@ def test_an_old_observation_is_refused_by_the_clients_word_or_by_its_way():
 
 
 def test_a_request_that_cannot_be_answered_in_time_is_told_so_and_the_next_is_fine():
-    with running(FakeModel(cost=0.5)) as server, PolicyClient(server.url) as client:
+    model = FakeModel(shut=True)
+    with running(model) as server, PolicyClient(server.url) as client:
         with pytest.raises(RequestError, match=r"no answer within 0\.0\d+ s|the deadline passed") as refused:
             client.infer(request(), deadline=0.05)
         assert refused.value.kind is ErrorKind.DEADLINE
+        model.gate.set()
         assert client.infer(request(), want=[])["actions"].shape == (STEPS, ACTION_DIM)
 
 
-def ask_many(url, clients, requests, pause=lambda: None):
-    """Outcomes of many clients at once: client -> list of actions or error kinds."""
+def ask_many(url, clients, requests, heard=lambda: None):
+    """Outcomes of many clients at once: client -> list of actions or error kinds; `heard` is called after each."""
     outcomes = {number: [] for number in range(clients)}
     barrier = threading.Barrier(clients)
 
@@ -148,7 +149,7 @@ def ask_many(url, clients, requests, pause=lambda: None):
                     outcomes[number].append(client.infer(request(100 * number + turn), want=[])["actions"])
                 except RequestError as error:
                     outcomes[number].append(error.kind)
-                pause()
+                heard()
 
     threads = [threading.Thread(target=life, args=(number,)) for number in range(clients)]
     for thread in threads:
@@ -159,9 +160,13 @@ def ask_many(url, clients, requests, pause=lambda: None):
 
 
 def test_ten_clients_are_computed_together_and_hear_only_their_own_answers():
-    model = FakeModel(cost=0.01)
+    model = FakeModel(shut=True)
     with running(model) as server:
+        queue = server.server._batcher._queue
+        gatekeeper = threading.Thread(target=lambda: (wait_until(lambda: len(queue) > 3), model.gate.set()))
+        gatekeeper.start()  # while the first batch is computed the others gather
         outcomes = ask_many(server.url, 10, 10)
+        gatekeeper.join()
         page = urllib.request.urlopen(server.url.replace("ws", "http") + "/metrics").read().decode()
     for number, answers in outcomes.items():
         expected = alone([100 * number + turn for turn in range(10)], decoder="shared", seed=1000 + number)
@@ -175,18 +180,20 @@ def test_ten_clients_are_computed_together_and_hear_only_their_own_answers():
 
 
 def test_who_comes_when_the_queue_is_full_is_told_busy_at_once():
-    model = FakeModel(cost=0.2)
+    """One is computed, two wait; the five others hear at once, before anything is computed."""
+    model, heard = FakeModel(shut=True), itertools.count(1)
     with running(model, max_queue=2, max_batch=1) as server:
-        outcomes = [outcome for answers in ask_many(server.url, 8, 1).values() for outcome in answers]
+        answers = ask_many(server.url, 8, 1, heard=lambda: next(heard) == 5 and model.gate.set())
+        outcomes = [outcome for each in answers.values() for outcome in each]
         busy = [outcome for outcome in outcomes if isinstance(outcome, ErrorKind)]
-        assert 1 <= len(busy) <= 6
+        assert len(busy) in (5, 6), "six if the first was still in the queue"
         assert set(busy) == {ErrorKind.BUSY}
         assert PolicyClient(server.url).infer(request())
     assert sum(model.batches) == 8 - len(busy) + 1
 
 
 def test_a_row_that_fails_costs_the_others_nothing_and_says_no_secret():
-    model = FakeModel(cost=0.05)
+    model = FakeModel()
     bad = request(**{"observation/state": np.array([666.0] + [0.0] * 7)})
     with running(model, window=0.2) as server, PolicyClient(server.url) as good, PolicyClient(server.url) as evil:
         good.infer({}, reset=True, seed=7)

@@ -1,14 +1,16 @@
 """A model for the server's tests: every episode draws from its own generator, so cross-talk shows in the numbers.
 
-A batch costs `cost` seconds whatever its size. The state's first entry can order a fault: 666 raises, 777 gives NaN.
+A batch waits until `gate` is open, `begun` tells that one is being computed. The state's first entry can order a fault:
+666 raises, 777 gives NaN.
 """
 
-import time
+import threading
 
 import numpy as np
 
 from lerobot_policy_quantile.evaluation.contract import Observation, Prediction
 from lerobot_policy_quantile.serving.contract import Spec
+from tests.support.waiting import PATIENCE
 
 CAMERAS = ("observation/image", "observation/wrist_image")
 LEVELS = (0.05, 0.275, 0.5, 0.725, 0.95)
@@ -17,8 +19,10 @@ STEPS, ACTION_DIM, STATE_DIM = 10, 7, 8
 
 
 class FakeModel:
-    def __init__(self, cost: float = 0.0) -> None:
-        self.cost = cost
+    def __init__(self, *, shut: bool = False) -> None:
+        self.begun, self.gate = threading.Event(), threading.Event()
+        if not shut:
+            self.gate.set()
         self.batches: list[int] = []
         self.spec = Spec(CAMERAS, STATE_DIM, ACTION_DIM, STEPS, STEPS, LEVELS, "median", {"policy": "fake"})
 
@@ -29,7 +33,8 @@ class FakeModel:
 
     def predict(self, observations, memories):
         self.batches.append(len(observations))
-        time.sleep(self.cost)
+        self.begun.set()
+        assert self.gate.wait(PATIENCE)
         if any(observation.state[0] == 666 for observation in observations):
             raise RuntimeError("a secret of the server")
         return [self._row(*pair) for pair in zip(observations, memories, strict=True)]

@@ -5,7 +5,7 @@ import resource
 import sys
 from pathlib import Path
 
-from lerobot_policy_quantile.evaluation.engine import run_plan
+from lerobot_policy_quantile.evaluation.engine import Silent, run_plan
 from lerobot_policy_quantile.evaluation.journal import Journal, JournalError
 from lerobot_policy_quantile.evaluation.plan import Plan
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
@@ -14,10 +14,21 @@ from lerobot_policy_quantile.evaluation.worker import Job
 from tests.support.fake_worlds import FakeWorkshop
 
 EPISODES = 60
+HEARD = "heard-ctrl-c"
 
 
 def plan(episodes: int = EPISODES, scene: str = "fake") -> Plan:
     return Plan.cross(scenes=[scene], indices=range(episodes), policies=["fake"])
+
+
+class Marking(Silent):
+    """A watcher that leaves a file when Ctrl-C was heard."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def stopping(self, running: int) -> None:
+        (self._folder / HEARD).touch()
 
 
 def main() -> int:
@@ -38,7 +49,9 @@ def main() -> int:
     try:
         with Journal(options.folder / "journal.sqlite") as journal:
             what = plan(options.episodes, options.scene)
-            summary = run_plan(what, journal, job, workers=options.workers, timeout=options.timeout)
+            summary = run_plan(
+                what, journal, job, watcher=Marking(options.folder), workers=options.workers, timeout=options.timeout
+            )
             print(success_table(journal.rows()), end="")
     except JournalError as error:
         print(error, file=sys.stderr)

@@ -8,6 +8,7 @@ import numpy as np
 
 from lerobot_policy_quantile.serving.robot_loop import Seen
 from tests.support.fake_model import request
+from tests.support.waiting import PATIENCE
 
 
 class MisbehavingArm:
@@ -26,7 +27,7 @@ class MisbehavingArm:
             return None
         if kind != "repeated":
             self._frame += 1
-        late = 5.0 if kind == "late" else 0.0
+        late = 10 * PATIENCE if kind == "late" else 0.0
         return Seen(request(self._frame), time.monotonic() - late, self._frame)
 
     def _command(self, command):

@@ -5,6 +5,10 @@ import threading
 from contextlib import contextmanager
 
 from lerobot_policy_quantile.serving.server import PolicyServer, Settings
+from tests.support.waiting import PATIENCE
+
+PATIENT = {"deadline": PATIENCE, "max_age": PATIENCE, "message_timeout": PATIENCE, "drain": PATIENCE}
+"""Limits in seconds that a busy machine does not reach; a test of a limit sets its own."""
 
 
 class Running:
@@ -28,7 +32,7 @@ def running(model, **settings):
 
     def main():
         async def go():
-            server = PolicyServer(model, Settings(**{"port": 0, **settings}))
+            server = PolicyServer(model, Settings(**{"port": 0, **PATIENT, **settings}))
             held.append(Running(server, asyncio.get_running_loop()))
             await server.run(ready.set)
 
@@ -44,4 +48,4 @@ def running(model, **settings):
         yield held[0]
     finally:
         held[0].stop()
-        thread.join(30)
+        thread.join(PATIENCE)

@@ -259,7 +259,7 @@ class _Crew:
             member.ready, self._failed_starts = True, 0
 
     def _lose(self, member: _Member, reason: str | None) -> Iterator[Outcome]:
-        member.process.join(timeout=1 if reason is None else 0)  # let a dying one leave its own exit code
+        member.process.join(timeout=10 if reason is None else 0)  # let a dying one leave its own exit code
         code = member.kill()
         self._members.remove(member)
         reason = reason or f"the worker process ended with exit code {code}"

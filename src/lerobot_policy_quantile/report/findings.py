@@ -17,6 +17,10 @@ PAPER_UPDATES = 6000
 PAPER_ACTIONS = {False: 315, True: 430}
 """Length of the paper's demonstrations, without and with the obstacle."""
 PAPER_BEST_WITH_OBSTACLE = 15.0
+ENOUGH_POLICIES = 3
+"""Trained policies from which on deterministic episodes are judged. Each trained policy decides its one episode, and a
+close one is decided by rounding: the same command can end differently on another processor."""
+UNJUDGED = "too few to judge"
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ def _difference(arm: Arm, result: Result, paper: float) -> Difference:
     gap = result.rate - paper
     fixed = is_deterministic(result.head, result.decoder)
     agrees = gap == 0 if fixed else low <= paper <= high
+    verdict = "agrees" if agrees else ("higher here" if gap > 0 else "lower here")
     return Difference(
         setting=setting_name(arm),
         name=decoder_name(result.head, result.decoder),
@@ -125,7 +130,7 @@ def _difference(arm: Arm, result: Result, paper: float) -> Difference:
         interval="deterministic" if fixed else f"{low:.0f} to {high:.0f} %",
         paper=f"{paper:g} %",
         points=f"{gap:+.0f} points".replace("-", "\N{MINUS SIGN}") if round(gap) else "none",
-        verdict="agrees" if agrees else ("higher here" if gap > 0 else "lower here"),
+        verdict=UNJUDGED if fixed and not _enough_policies(arm) else verdict,
     )
 
 
@@ -136,17 +141,18 @@ def claims(study: Study) -> list[tuple[str, str, str]]:
 
 def _claims_of(arm: Arm) -> list[tuple[str, str, str]]:
     results = [result for result in arm.results() if result.episodes]
+    judge_single = _holds if _enough_policies(arm) else lambda _: UNJUDGED
     found = []
     single = [r for r in results if r.decoder == "median" or r.head in ("l1", "l2")]
     if single:
         wanted = 0 if arm.obstacle else 100
         seen = ", ".join(f"{decoder_name(r.head, r.decoder)} {r.rate:.0f} %" for r in single)
         statement = f"{setting_name(arm)}: median, L1 and L2 {'fail' if arm.obstacle else 'succeed'} always"
-        found.append((statement, seen, _holds(all(r.rate == wanted for r in single))))
+        found.append((statement, seen, judge_single(all(r.rate == wanted for r in single))))
     best, median = next(iter(best_samplers(arm)), None), next((r for r in results if r.decoder == "median"), None)
     if arm.obstacle and best is not None and median is not None:
         seen = f"best {best.rate:.0f} %, median {median.rate:.0f} %"
-        found.append((f"{setting_name(arm)}: sampling beats the median", seen, _holds(best.rate > median.rate)))
+        found.append((f"{setting_name(arm)}: sampling beats the median", seen, judge_single(best.rate > median.rate)))
     if arm.obstacle and best is not None:
         seen = f"{best.left} successes on the left, {best.right} on the right"
         statement = f"{setting_name(arm)}: sampling keeps both routes"
@@ -157,6 +163,10 @@ def _claims_of(arm: Arm) -> list[tuple[str, str, str]]:
         statement = f"{setting_name(arm)}: flow matching stays below quantile sampling"
         found.append((statement, seen, _holds(flow.rate < best.rate)))
     return found
+
+
+def _enough_policies(arm: Arm) -> bool:
+    return len({rollout.training_seed for rollout in arm.rollouts}) >= ENOUGH_POLICIES
 
 
 def _holds(true: bool) -> str:

@@ -89,6 +89,7 @@ def _context(study: Study, notes: Sequence[str], version: str) -> Context:
         "summary": findings.summary(study),
         "missing": findings.missing(study),
         "claims": findings.claims(study),
+        "enough_policies": findings.ENOUGH_POLICIES,
         "differences": findings.differences(study),
         "circumstances": [*findings.circumstances(study), *notes],
         "scenes": [_scene(name, arms, study) for name, arms in scenes.items()],

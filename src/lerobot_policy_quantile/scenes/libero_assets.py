@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 
 VARIABLE = "QHEAD_LIBERO_DATA"
+HIDDEN = "none"
+"""As the variable's value: there are no assets, wherever they may lie."""
 HUB_DATASET = "lerobot/libero-assets"
 _MARK = Path("scenes") / "libero_floor_base_style.xml"  # a file that every complete asset folder has
 
@@ -25,7 +27,7 @@ _MARK = Path("scenes") / "libero_floor_base_style.xml"  # a file that every comp
 def find_assets() -> Path:
     """The first folder with LIBERO's assets: the variable's, one beside the checkout, hf-libero's own, the hub's cache.
 
-    Nothing is downloaded; `huggingface-cli download --repo-type dataset lerobot/libero-assets` fills the hub's cache.
+    Nothing is downloaded; `hf download --repo-type dataset lerobot/libero-assets` fills the hub's cache.
     """
     places = list(_places())
     for _, folder in places:
@@ -37,6 +39,9 @@ def find_assets() -> Path:
 
 def _places() -> Iterator[tuple[str, Path]]:
     given = os.environ.get(VARIABLE)
+    if given == HIDDEN:
+        yield VARIABLE, Path("(none: nowhere else is looked)")
+        return
     if given is None:
         yield VARIABLE, Path("(not set)")
     else:

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from lerobot_policy_quantile.studies.two_demo.crew import Crew
+from tests.support.waiting import PATIENCE, wait_until
 
 SCRIPT = """
 import time
@@ -15,26 +16,18 @@ from lerobot_policy_quantile.studies.two_demo.crew import Crew
 with Crew(2) as crew:
     list(crew.each(time.sleep, [(600,), (600,)]))
 """
-PATIENCE = 120.0
-
-
-def wait_until(condition) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not (holds := condition()) and time.monotonic() < end:
-        time.sleep(0.1)
-    return holds
 
 
 def test_workers_end_with_a_killed_parent():
     parent = subprocess.Popen([sys.executable, "-c", SCRIPT])
     try:
         family = psutil.Process(parent.pid)
-        assert wait_until(lambda: sum(busy(child) for child in family.children()) == 2)
+        wait_until(lambda: sum(busy(child) for child in family.children()) == 2, "work")
         children = family.children()
     finally:
         parent.kill()
         parent.wait()
-    assert wait_until(lambda: not any(child.is_running() and busy(child) for child in children))
+    wait_until(lambda: not any(child.is_running() and busy(child) for child in children), "the end of the workers")
 
 
 def test_work_under_way_is_not_waited_for_after_an_error():

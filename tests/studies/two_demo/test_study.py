@@ -15,6 +15,8 @@ from lerobot_policy_quantile.studies.two_demo.records import Result, load_study
 from lerobot_policy_quantile.studies.two_demo.run import training_bar
 from lerobot_policy_quantile.studies.two_demo.stages import Narrator
 
+pytestmark = pytest.mark.slow
+
 MINIATURE = """
 scenes = ["embedded"]
 obstacle = [false]

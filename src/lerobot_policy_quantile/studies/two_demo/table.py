@@ -4,6 +4,10 @@ from rich.table import Table
 
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Result, Study
 
+DETERMINISTIC_NOTE = (
+    "median, L1 and L2 run one episode per training seed (the median twice, as a check); a close one is decided by"
+    " rounding and may end differently on another processor"
+)
 COLUMNS = ("head", "decoder", "success", "rate", "95 % interval", "paper", "passed left / right")
 
 
