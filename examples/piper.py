@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=60.0, help="length of a trial")
     parser.add_argument("--decoder", default="median")
+    parser.add_argument("--name", default="served", help="the method's name in the table, NAME#SEED for several seeds")
     parser.add_argument("--out", type=Path, default=Path("runs/piper"))
     parser.add_argument("--can", default="can0")
     parser.add_argument("--cameras", type=int, nargs=2, default=[0, 2], help="external and wrist camera")
@@ -159,7 +160,7 @@ def main() -> None:
     with PolicyClient(options.url, token=token) as client:
         facts = client.metadata
     arm: Arm = SimulatedArm(facts["state_dim"]) if options.simulate else Piper(options.can, options.cameras)
-    keys = [EpisodeKey(f"piper {options.task}", 0, n, 0, "served", options.decoder) for n in range(options.trials)]
+    keys = [EpisodeKey(f"piper {options.task}", 0, n, 0, options.name, options.decoder) for n in range(options.trials)]
     with Journal(options.out / "journal.sqlite") as journal:
         for key in [key for key in keys if key not in journal.settled()]:
             input(f"trial {key.index}: set up the scene, then press Enter ")

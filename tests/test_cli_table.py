@@ -18,14 +18,15 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [str(part) for part in arguments], env={"COLUMNS": "300"})
 
 
-def write(folder, wins, judged=4, *, scene="libero_object", policy="ours", mujoco="3.3.2"):
+def write(folder, wins, judged=4, *, scene="libero_object", policy="ours", decoder="own", mujoco="3.3.2"):
     with Journal(folder / "journal.sqlite") as journal:
-        for r in rows(scene, 0, wins, judged, policy=policy):
+        for r in rows(scene, 0, wins, judged, policy=policy, decoder=decoder):
             journal.record(
                 Outcome(
                     r.key,
                     r.status,
                     steps=60,
+                    wall_seconds=1.5,
                     scene_context={**SCENE, "mujoco": mujoco},
                     policy_context={"policy": policy},
                 )
@@ -43,6 +44,40 @@ def test_table_puts_ours_beside_the_papers_with_intervals_and_what_it_rests_on(t
     assert "A: mujoco 3.3.2; protocol paper" in result.stdout
     assert "paper, Table 1a" in result.stdout
     assert "paper, Table 1a" not in invoke("table", tmp_path, "--no-published").stdout
+
+
+def test_a_plans_variants_have_the_papers_row_beside_them_and_episode_times_are_simulated_and_wall(tmp_path):
+    for policy in ("K15", "l1", "r0.2"):
+        write(tmp_path, 3, policy=policy, scene="libero_10", decoder="median")
+    result = invoke("table", tmp_path, "--format", "csv")
+    lines = [line[1:] for line in csv.reader(result.stdout.splitlines()) if line[0] == "LIBERO"]
+    assert [line[0] for line in lines[:6]] == ["K15", "K = 15", "l1", "L1", "r0.2", "Diffusion Policy"]
+    assert [line[7] for line in lines[:4]] == ["3.00 / 1.50", "-", "3.00 / 1.50", "8.13"]
+    assert [line[5] for line in lines[1:4:2]] == ["98.3 to 98.6", "95"]
+
+
+def test_plus_and_pro_have_the_papers_own_method_suite_by_suite(tmp_path):
+    write(tmp_path, 3, scene="libero_pro_goal_task")
+    result = invoke("table", tmp_path, "--format", "csv")
+    suites = [line[1:4] for line in csv.reader(result.stdout.splitlines()) if "by suite and perturbation" in line[-1]]
+    assert suites[2] == ["Quantile Head", "Goal", ""]
+    assert len(suites) == 5
+
+
+def test_a_robots_table_has_a_row_per_task_and_the_gain_over_pi05(tmp_path):
+    tasks = ("piper place apple on yellow plate", "piper remove cuboid from blue plate")
+    for task, wins in zip(tasks, (1, 3), strict=True):
+        write(tmp_path, wins, policy="quantile#0", scene=task)
+        write(tmp_path, wins - 1, policy="pi05#0", scene=task)
+    result = invoke("table", tmp_path, "--format", "csv")
+    lines = {line[1]: line[2:] for line in csv.reader(result.stdout.splitlines()) if line[0] == "AgileX Piper"}
+    names = next(line[2:] for line in csv.reader(result.stdout.splitlines()) if line[1] == "Method")
+    paper = ["pi0.5, fully fine-tuned", "Quantile Head", "Delta over pi0.5, fully fine-tuned"]
+    assert names == ["pi05", "quantile", "Delta over pi05", *paper]
+    assert [cell.split()[0] for cell in lines["place apple on yellow plate"]] == [
+        *("0.0", "25.0", "+25.0", "31", "52", "+21.0")
+    ]
+    assert [cell.split()[0] for cell in lines["Avg."]][2::3] == ["+25.0", "+16.5"]
 
 
 def test_runs_of_two_simulators_stay_apart(tmp_path):

@@ -14,7 +14,7 @@ from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
 from lerobot_policy_quantile.cli_pretrain import pretrain
 from lerobot_policy_quantile.cli_report import report
 from lerobot_policy_quantile.cli_serving import SERVE_HELP, client, serve
-from lerobot_policy_quantile.cli_studies import study_plan
+from lerobot_policy_quantile.cli_studies import RUN_HELP, run
 from lerobot_policy_quantile.cli_study import study
 from lerobot_policy_quantile.cli_table import compare, table
 
@@ -103,11 +103,11 @@ app.command()(pretrain)
 app.command("eval", help=EVAL_HELP)(evaluate)
 app.command()(table)
 app.command()(compare)
-app.command("study-plan")(study_plan)
 app.command("serve", help=SERVE_HELP)(serve)
 app.command()(client)
 app.command()(doctor)
 app.command()(report)
+study.command("run", help=RUN_HELP)(run)
 app.add_typer(study, name="study")
 
 

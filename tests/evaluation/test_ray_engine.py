@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -46,7 +47,8 @@ def run(folder, **options):
         summary = run_plan(PLAN, journal, Job(FakeWorkshop(folder, 0.002), log=folder / "log"), timeout=60, **options)
         rows = journal.rows()
     assert summary.complete
-    sheets = "".join(render(sheet, style) for sheet in sheets_of(rows, FACTS) for style in ("markdown", "csv"))
+    timeless = [replace(row, wall_seconds=0.0) for row in rows]  # a clock tells each run another time
+    sheets = "".join(render(sheet, style) for sheet in sheets_of(timeless, FACTS) for style in ("markdown", "csv"))
     return success_table(rows) + sheets, [(row.key, row.status, row.steps, row.hashes) for row in rows]
 
 

@@ -5,7 +5,6 @@ by one and then averaged (M23). One model's interval is Wilson's, several models
 made with different simulators, assets, protocols or weights never meet in a line; they are lines of their own.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from lerobot_policy_quantile.evaluation.benchmarks import (
     PRO,
     ROBOT,
     SUITES,
+    mean,
     plus_scene,
     pro_scene,
     robot_task,
@@ -56,6 +56,8 @@ class Line:
     """Episodes of the whole benchmark for these models, if known."""
     seconds: float | None
     """Mean simulated seconds per episode, failures included."""
+    wall_seconds: float | None
+    """The same by the clock: policy, simulator and pictures."""
     context: tuple[tuple[str, str], ...]
 
 
@@ -168,7 +170,8 @@ def _line(
         judged=len(judged),
         errors=len(rows) - len(judged),
         population=len(models) * sum(known) if len(known) == len(sizes) else None,
-        seconds=math.fsum(row.simulated_seconds for row in judged) / len(judged) if judged else None,
+        seconds=mean([row.simulated_seconds for row in judged]),
+        wall_seconds=mean([row.wall_seconds for row in judged]),
         context=context,
     )
 

@@ -1,6 +1,7 @@
 """The paper's rows as data, with the table each was read from: `published.toml`."""
 
 import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -8,14 +9,26 @@ from typing import Any
 
 from lerobot_policy_quantile.evaluation.benchmarks import CATEGORIES, SUITES
 
+Rate = float | tuple[float, float]
+
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One line of a published table: per cent by column."""
+    """One line of a published table: per cent by column, or the range that the text gives for several settings."""
 
     method: str
-    rates: dict[str, float]
+    rates: dict[str, Rate]
     source: str
+    variant: str | None = None
+    """The variant of a plan that it is a result of."""
+    decoder: str = "median"
+    seconds: float | None = None
+    """Episode time; the paper does not say whether simulated or wall."""
+
+    @property
+    def key(self) -> tuple[str | None, str]:
+        """What a line of ours is compared by: variant and decoder."""
+        return self.variant, self.decoder
 
 
 @cache
@@ -24,15 +37,27 @@ def _content() -> dict[str, Any]:
 
 
 def published_tables(benchmark: str) -> dict[str, tuple[PublishedRow, ...]]:
-    """The paper's tables of a benchmark (`libero`, `libero_plus_by_suite`, ...) by title."""
+    """The paper's tables of a benchmark (`libero`, `libero_plus_by_suite`, ...) by title; those of plans left out."""
+    return _tables(lambda table: table["benchmark"] == benchmark and "study" not in table)
+
+
+def study_tables(study: str | None = None) -> dict[str, tuple[PublishedRow, ...]]:
+    """The paper's results of a plan's variants (`ablations`, `k_sweep`, ...) by title; of all plans without one."""
+    return _tables(lambda table: "study" in table and study in (None, table["study"]))
+
+
+def _tables(wanted: Callable[[dict[str, Any]], bool]) -> dict[str, tuple[PublishedRow, ...]]:
     return {
-        table["title"]: tuple(
-            PublishedRow(row["method"], dict(zip(table["columns"], row["values"], strict=True)), row["source"])
-            for row in table["rows"]
-        )
+        table["title"]: tuple(_row(table["columns"], row) for row in table["rows"])
         for table in _content()["table"]
-        if table["benchmark"] == benchmark
+        if wanted(table)
     }
+
+
+def _row(columns: Sequence[str], row: dict[str, Any]) -> PublishedRow:
+    values = [tuple(value) if isinstance(value, list) else value for value in row["values"]]
+    further = {name: row[name] for name in ("variant", "decoder", "seconds") if name in row}
+    return PublishedRow(row["method"], dict(zip(columns, values, strict=True)), row["source"], **further)
 
 
 def plus_counts() -> dict[tuple[str, str], int]:

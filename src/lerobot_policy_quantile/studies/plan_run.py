@@ -1,0 +1,155 @@
+"""Runs the steps of a plan, one after the other; killed at any moment, the same command goes on where it was.
+
+A step is done when what it leaves says so: a dataset's summary, a training's last checkpoint, a journal without missing
+episodes. Processes carry a mark in their environment, so that what a killed run left working is found and ended.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from lerobot_policy_quantile.studies.plans.commands import Step, Where, resumed
+from lerobot_policy_quantile.studies.two_demo.stages import Stamp
+
+MARK = "QHEAD_STUDY_RUN"
+"""Environment variable of every process that a run starts: the study's folder."""
+
+WITH_ERRORS, STOPPED = 3, 130
+LAST_LINES = 15
+
+Say = Callable[[str], None]
+
+
+class StepFailedError(RuntimeError):
+    """A command ended with an error."""
+
+
+def run_steps(steps: Sequence[Step], where: Where, home: Path, inputs: Mapping[str, Any], say: Say) -> bool:
+    """Run every step that is not done; whether all episodes have a result. Trials of a robot are left to people."""
+    home.mkdir(parents=True, exist_ok=True)
+    mine = [step for step in steps if step.kind in ("collect", "train", "eval")]
+    clean = True
+    with _alone(home):
+        stamp = Stamp(home, "study", inputs)
+        if not stamp.done():
+            stamp.write()
+        for number, step in enumerate(mine, start=1):
+            place = f"[{number}/{len(mine)}] {step.kind} {step.name}"
+            pending = next_command(step, where)
+            began = time.monotonic()
+            if pending is None:
+                say(f"{place}: done before")
+            else:
+                say(f"{place}: {pending.text}")
+                clean &= _execute(pending, home) == 0
+                say(f"{place}: {time.monotonic() - began:.0f} s")
+            if step.kind == "train":
+                _require_complete(step)
+                keep_last_checkpoint(Path(step.folder))
+    return clean
+
+
+def next_command(step: Step, where: Where) -> Step | None:
+    """What must be run for a step: itself, a training from its last checkpoint, or nothing.
+
+    An evaluation is always asked: it knows its journal, and says in a second that nothing is missing.
+    """
+    folder = Path(step.folder)
+    if step.kind == "collect":
+        if (folder / "summary.json").is_file():
+            return None
+        shutil.rmtree(folder, ignore_errors=True)  # half a dataset
+    if step.kind == "train":
+        done = trained_steps(folder)
+        if done is not None:
+            return None if done >= step.updates else resumed(step, where)
+        shutil.rmtree(folder, ignore_errors=True)  # no checkpoint yet: LeRobot begins only in a new folder
+    return step
+
+
+def trained_steps(folder: Path) -> int | None:
+    """Updates in a training's last checkpoint; None without one. `last` is moved after a checkpoint is whole."""
+    path = folder / "checkpoints" / "last" / "training_state" / "training_step.json"
+    return int(json.loads(path.read_text(encoding="utf-8"))["step"]) if path.is_file() else None
+
+
+def keep_last_checkpoint(folder: Path) -> None:
+    """Remove the checkpoints that a finished training left on its way."""
+    last = (folder / "checkpoints" / "last").resolve()
+    for path in (folder / "checkpoints").iterdir():
+        if not path.is_symlink() and path.resolve() != last:
+            shutil.rmtree(path)
+
+
+def _require_complete(step: Step) -> None:
+    done = trained_steps(Path(step.folder))
+    if done is None or done < step.updates:
+        raise StepFailedError(f"training {step.name} must end after {step.updates} updates; its checkpoint has {done}")
+
+
+def _execute(step: Step, home: Path) -> int:
+    """Run a command, its output in a log; returns the exit code of one that came to its end."""
+    log = home / "logs" / f"{step.kind}-{step.name}.log"
+    log.parent.mkdir(exist_ok=True)
+    environment = {**os.environ, MARK: str(home.resolve())}
+    with log.open("ab") as output:
+        process = subprocess.Popen(_found(step.words), stdout=output, stderr=output, env=environment)
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:  # the terminal told the child as well
+            process.wait()
+            raise
+    if code == STOPPED:
+        raise KeyboardInterrupt
+    if code not in (0, WITH_ERRORS if step.kind == "eval" else 0):
+        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
+        raise StepFailedError(f"{step.kind} {step.name} ended with exit code {code}; the end of {log}:\n{tail}")
+    return code
+
+
+def _found(words: Sequence[str]) -> list[str]:
+    """The command with its program from this Python's environment, if it is there."""
+    program, *rest = words
+    if program == "python":
+        return [sys.executable, *rest]
+    beside = Path(sys.executable).parent / program
+    return [str(beside) if beside.is_file() else program, *rest]
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """One run per folder; what an earlier, killed one left working is ended first."""
+    with (home / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{home} is in use by another run of this study") from None
+        end_leftovers(home)
+        yield
+
+
+def end_leftovers(home: Path) -> list[int]:
+    """End processes that carry the mark of this folder; nobody else has them in hand while we hold its lock."""
+    left = [process for process in psutil.process_iter() if _mark_of(process) == str(home.resolve())]
+    for process in left:
+        process.kill()
+    psutil.wait_procs(left, timeout=10)
+    return [process.pid for process in left]
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    try:
+        found: str | None = process.environ().get(MARK)
+    except (psutil.Error, OSError):  # it has ended, or is none of our business
+        return None
+    return found if process.pid != os.getpid() else None

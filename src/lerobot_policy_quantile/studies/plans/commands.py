@@ -1,0 +1,188 @@
+"""A plan as commands: LeRobot's trainer, `qhead eval`, the robot's trials and `qhead table`, in the order they are run.
+
+`small` keeps every variant and cuts seeds, steps and episodes to what a laptop does in minutes.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lerobot_policy_quantile.studies.plans import Evaluation, Study, Variant
+
+BATCH = 128
+"""Global batch of the paper, whatever the number of processes."""
+
+SMALL = {"seeds": 1, "batch": 8, "steps": 8, "warmup": 2, "episodes": 1, "sample": 4, "limit": 30, "trials": 2}
+"""What `small` puts in place of a file's and the protocol's figures."""
+
+SMALL_DATASET = "qhead/demonstrations"
+CHECKPOINTS = 4
+"""How many a training leaves on its way: a killed one loses at most that part of its steps."""
+
+Kind = Literal["collect", "train", "eval", "robot", "table"]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a training fits a device."""
+
+    dtype: str = "float32"
+    gradient_checkpointing: bool = False
+    micro_batch: int | None = None
+    """Rows per forward and backward pass; None: the process's whole batch."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where things are on the machine that runs a study."""
+
+    frames: int
+    """Length of the dataset: one epoch is that many frames."""
+    out: str
+    root: str | None = None
+    """The LeRobotDataset's folder; None: the hub's."""
+    weights: str = "lerobot/pi05_base"
+    device: str = "cpu"
+    processes: int = 1
+    workers: int | None = None
+    """Simulators of `qhead eval`; None: its own choice."""
+    fits: Mapping[str, Fit] = field(default_factory=dict)
+    """Variant -> how its training fits; as the policy comes where nothing is said."""
+
+    def __post_init__(self) -> None:
+        if self.processes < 1 or BATCH % self.processes:
+            raise ValueError(f"processes must divide the global batch of {BATCH}; got {self.processes}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a study."""
+
+    kind: Kind
+    name: str
+    words: tuple[str, ...]
+    folder: str
+    """What it writes."""
+    updates: int = 0
+    """Of a training: how many make it complete."""
+
+    @property
+    def text(self) -> str:
+        """As typed into a shell."""
+        return shlex.join(self.words)
+
+
+def expand(study: Study, where: Where, *, small: bool = False) -> list[Step]:
+    """The study's steps, trainings before the evaluations that need them."""
+    seeds = range(SMALL["seeds"] if small else study.seeds)
+    trained = [(variant, seed) for variant in study.variants for seed in seeds]
+    steps = [_collecting(study, where)] if where.root is None and small else []
+    steps += [_training(study, where, variant, seed, small) for variant, seed in trained]
+    judged = [_evaluation(study, where, evaluation, trained, small) for evaluation in study.evaluations]
+    judged += _trials(study, where, trained, small)
+    folders = tuple(dict.fromkeys(step.folder for step in judged))
+    table = Step("table", "table", ("qhead", "table", *folders), home(study, where))
+    return [*steps, *judged, table]
+
+
+def home(study: Study, where: Where) -> str:
+    """The folder of everything that a study leaves."""
+    return f"{where.out}/{study.name}"
+
+
+def _folder(study: Study, where: Where, variant: Variant, seed: int) -> str:
+    return f"{home(study, where)}/train/{variant.name}-{seed}"
+
+
+def _checkpoint(study: Study, where: Where, variant: Variant, seed: int) -> str:
+    return f"{_folder(study, where, variant, seed)}/checkpoints/last/pretrained_model"
+
+
+def _collecting(study: Study, where: Where) -> Step:
+    folder = f"{home(study, where)}/data"
+    words = ("qhead", "collect", "--scene", "embedded", "--camera-size", "64", "--repo-id", SMALL_DATASET)
+    return Step("collect", "data", (*words, "--out", folder), folder)
+
+
+def _training(study: Study, where: Where, variant: Variant, seed: int, small: bool) -> Step:
+    fit = where.fits.get(variant.name, Fit())
+    batch = SMALL["batch"] if small else BATCH
+    updates = SMALL["steps"] if small else study.steps or -(-where.frames // batch)
+    backbone = ["--policy.backbone=tiny"] if small else [f"--policy.backbone_weights={where.weights}"]
+    own = {name: value for name, value in vars(fit).items() if value not in (None, False)}
+    root = f"{home(study, where)}/data/dataset" if small and where.root is None else where.root
+    words = [
+        *_trainer(where),
+        "--policy.type=quantile",
+        *backbone,
+        *(f"--policy.{name}={_spell(value)}" for name, value in {**own, **variant.policy}.items()),
+        f"--policy.scheduler_warmup_steps={SMALL['warmup'] if small else study.warmup}",
+        f"--policy.device={where.device}",
+        "--policy.push_to_hub=false",
+        f"--dataset.repo_id={SMALL_DATASET if small and where.root is None else study.dataset}",
+        *([] if root is None else [f"--dataset.root={root}"]),
+        f"--batch_size={batch // where.processes}",
+        f"--steps={updates}",
+        f"--save_freq={-(-updates // CHECKPOINTS)}",
+        *(["--num_workers=0"] if small else []),
+        f"--seed={seed}",
+    ]
+    folder = _folder(study, where, variant, seed)
+    return Step("train", f"{variant.name}-{seed}", (*words, f"--output_dir={folder}"), folder, updates)
+
+
+def resumed(step: Step, where: Where) -> Step:
+    """A training that goes on from its last checkpoint, with the settings it was begun with."""
+    config = f"{step.folder}/checkpoints/last/pretrained_model/train_config.json"
+    words = (*_trainer(where), f"--config_path={config}", "--resume=true")
+    return Step(step.kind, step.name, words, step.folder, step.updates)
+
+
+def _trainer(where: Where) -> list[str]:
+    """LeRobot's trainer; several processes are started by accelerate and share the global batch."""
+    if where.processes == 1:
+        return ["lerobot-train"]
+    kind = "--multi_gpu" if where.device.startswith("cuda") else "--cpu"
+    launch = ["accelerate", "launch", kind, f"--num_processes={where.processes}", "--num_machines=1"]
+    return [*launch, "--mixed_precision=no", "--dynamo_backend=no", "-m", "lerobot.scripts.lerobot_train"]
+
+
+def _evaluation(
+    study: Study, where: Where, evaluation: Evaluation, trained: list[tuple[Variant, int]], small: bool
+) -> Step:
+    words = ["qhead", "eval", "--suite", evaluation.suite, "--device", where.device]
+    for variant, seed in trained:
+        words += ["--policy", f"{variant.name}#{seed}={_checkpoint(study, where, variant, seed)}"]
+    for decoder in evaluation.decoders:
+        words += ["--decoder", decoder]
+    if not (small and where.root is None):  # our own demonstrations have LIBERO's names
+        for camera, feature in study.cameras.items():
+            words += ["--camera", f"{camera}={feature}"]
+    if where.workers is not None:
+        words += ["--workers", str(where.workers)]
+    if small:
+        words += [word for name in ("episodes", "sample", "limit") for word in (f"--{name}", str(SMALL[name]))]
+        words += ["--camera-size", "64", "--no-side-files"]
+    folder = f"{home(study, where)}/{evaluation.suite}"
+    return Step("eval", evaluation.suite, (*words, "--out", folder), folder)
+
+
+def _trials(study: Study, where: Where, trained: list[tuple[Variant, int]], small: bool) -> list[Step]:
+    """For each method its server, then a run of trials per task; a person stands beside the arm."""
+    if study.robot is None:
+        return []
+    folder, steps = f"{home(study, where)}/robot", []
+    for variant, seed in trained:
+        serve = ("qhead", "serve", "--policy", _checkpoint(study, where, variant, seed), "--device", where.device)
+        steps.append(Step("robot", f"serve {variant.name}-{seed}", serve, folder))
+        for task in study.robot.tasks:
+            trials = str(SMALL["trials"] if small else study.robot.trials)
+            words = ("python", "examples/piper.py", "ws://127.0.0.1:8000", "--task", task, "--trials", trials)
+            name = ("--name", f"{variant.name}#{seed}", "--out", folder)
+            steps.append(Step("robot", f"{variant.name}-{seed}, {task}", (*words, *name), folder))
+    return steps
+
+
+def _spell(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
