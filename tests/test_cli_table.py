@@ -1,6 +1,7 @@
 """`qhead table` and `qhead compare` on journals as runs leave them."""
 
 import csv
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -78,6 +79,14 @@ def test_a_robots_table_has_a_row_per_task_and_the_gain_over_pi05(tmp_path):
         *("0.0", "25.0", "+25.0", "31", "52", "+21.0")
     ]
     assert [cell.split()[0] for cell in lines["Avg."]][2::3] == ["+25.0", "+16.5"]
+
+
+def test_several_training_seeds_are_printed_with_their_range(tmp_path):
+    write(tmp_path / "a", 4, policy="ours#0")
+    write(tmp_path / "b", 3, policy="ours#1")
+    text = invoke("table", tmp_path / "a", tmp_path / "b", "--no-published").stdout
+    assert re.search(r"87\.5 \[\d+\.\d, \d+\.\d\] seeds 75\.0 to 100\.0", text)
+    assert "over seeds and episodes" in text
 
 
 def test_runs_of_two_simulators_stay_apart(tmp_path):

@@ -96,8 +96,11 @@ def two_demo(
 
 @study.command()
 def summarise(
-    folders: Annotated[list[Path], typer.Argument(help="Folders that `qhead study two-demo` wrote, finished or not.")],
     into: Annotated[Path, typer.Option(help="Folder of the summaries; what it holds already stays.")],
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders that `qhead study two-demo` wrote, finished or not; none: the page is made anew."),
+    ] = None,
 ) -> None:
     """Summarise journals: one small file per arm and training seed, README.md and rates.svg over all of them.
 
@@ -108,13 +111,16 @@ def summarise(
     from lerobot_policy_quantile.report.summary_page import FIGURE, PAGE, summary_figure, summary_page
     from lerobot_policy_quantile.studies.two_demo.records import load_study
     from lerobot_policy_quantile.studies.two_demo.stages import write_text
-    from lerobot_policy_quantile.studies.two_demo.summary import keep_summaries
+    from lerobot_policy_quantile.studies.two_demo.summary import keep_summaries, read_summaries
 
     try:
-        for folder in folders:
-            found = keep_summaries(load_study(folder), into)
-            write_text(into / PAGE, summary_page(found))
-            write_text(into / FIGURE, summary_figure(found).svg_file())
+        for folder in folders or ():
+            keep_summaries(load_study(folder), into)
+        found = read_summaries(into)
+        if not found:
+            raise ValueError(f"{into} holds no summary yet: name a study's folder")
+        write_text(into / PAGE, summary_page(found))
+        write_text(into / FIGURE, summary_figure(found).svg_file())
     except (ValueError, OSError, JournalError) as error:
         Console(stderr=True, soft_wrap=True).print(f"qhead study summarise: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from None

@@ -1,7 +1,7 @@
 """Journal rows -> the tables of LIBERO, LIBERO-Plus, LIBERO-Pro and a robot's trials, with intervals and contexts.
 
 A line of a table is a method: the models trained with different seeds (policies named `NAME#SEED`) are aggregated one
-by one and then averaged (M23). One model's interval is Wilson's, several models' is the bootstrap over seeds. Rows
+by one and then averaged (M23), with an interval over seeds and episodes. Rows
 made with different simulators, assets, protocols or weights never meet in a line; they are lines of their own.
 """
 
@@ -25,7 +25,7 @@ from lerobot_policy_quantile.evaluation.benchmarks import (
 )
 from lerobot_policy_quantile.evaluation.facts import Facts
 from lerobot_policy_quantile.evaluation.journal import Row
-from lerobot_policy_quantile.evaluation.statistics import Interval, bootstrap_mean, effective_trials, wilson
+from lerobot_policy_quantile.evaluation.statistics import Interval, effective_trials, over_seeds
 
 SEED_MARK = "#"
 _OF_THE_POLICY = ("policy", "device", "torch", "n_action_steps")
@@ -177,13 +177,11 @@ def _line(
 
 
 def combine(models: Sequence[Sequence[Share] | None]) -> Interval | None:
-    """One figure from the shares of each model: Wilson for one model, bootstrap over seeds for several."""
+    """One figure from the shares of each model."""
     estimates = [estimate(shares) for shares in models if shares]
     if not estimates or len(estimates) < len(models):
         return None
-    if len(estimates) == 1:
-        return wilson(*estimates[0])
-    return bootstrap_mean([rate for rate, _ in estimates])
+    return over_seeds([rate for rate, _ in estimates], [trials for _, trials in estimates])
 
 
 def estimate(shares: Sequence[Share]) -> tuple[float, float]:

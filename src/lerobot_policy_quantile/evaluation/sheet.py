@@ -16,6 +16,10 @@ FORMATS = ("markdown", "latex", "csv")
 TITLES = {"libero": "LIBERO", PLUS: "LIBERO-Plus", PRO: "LIBERO-Pro", ROBOT: "AgileX Piper"}
 MISSING = "-"
 SECONDS = "Seconds, simulated / wall"
+INTERVALS = (
+    "Rates in per cent with 95 % intervals. One model: Wilson, which says nothing about other training seeds. Several:"
+    " over seeds and episodes, and behind it the rates of the lowest and the highest seed."
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def _sheet(benchmark: str, rows: Sequence[Row], facts: Facts, published: bool) -
     notes = [f"{mark}: {_spell(context)}" for context, mark in marks.items()]
     scenes = sorted({row.key.scene for row in rows if benchmark_of(row.key.scene) == benchmark})
     notes += [f"{count} not run: {reason}" for reason, count in facts.reasons(scenes).items()]
-    notes.append("Rates in per cent with 95 % intervals: Wilson for one model, bootstrap over seeds for several.")
+    notes.append(INTERVALS)
     notes.append(f"{SECONDS}: per episode, failures included. The paper does not say which of the two its times are.")
     notes.append("Ran: judged episodes of the whole benchmark's; errors are not judged and never count as failures.")
     return Sheet(TITLES[benchmark], header, tuple(cells), tuple(notes))
@@ -137,10 +141,11 @@ def _delta(rate: str, baseline: str) -> str:
 
 
 def per_cent(figure: Interval | None) -> str:
-    """Such as `86.0 [77.9, 91.5]`."""
+    """Such as `86.0 [77.9, 91.5]`, and `seeds 82.0 to 90.0` where there are several."""
     if figure is None:
         return MISSING
-    return f"{100 * figure.value:.1f} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
+    seeds = "" if figure.seeds is None else " seeds {:.1f} to {:.1f}".format(*(100 * rate for rate in figure.seeds))
+    return f"{100 * figure.value:.1f} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]{seeds}"
 
 
 def _spell(context: Sequence[tuple[str, str]]) -> str:

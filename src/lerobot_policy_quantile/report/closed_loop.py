@@ -11,7 +11,8 @@ from lerobot_policy_quantile.report.figure import Entry, Figure
 from lerobot_policy_quantile.report.palette import HEADS, decoder_name
 from lerobot_policy_quantile.report.rates import PERCENT
 from lerobot_policy_quantile.report.svg import BOTTOM, RIGHT, TOP, WIDTH, Axis, Panel, data_range
-from lerobot_policy_quantile.studies.two_demo.records import Arm, Places, Result, Rollout
+from lerobot_policy_quantile.studies.two_demo.records import Arm, Places, Rollout
+from lerobot_policy_quantile.studies.two_demo.result import Result
 
 Array = np.ndarray[Any, Any]
 

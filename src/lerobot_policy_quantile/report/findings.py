@@ -10,7 +10,8 @@ from itertools import product
 from lerobot_policy_quantile.report.closed_loop import results_of, setting_name
 from lerobot_policy_quantile.report.palette import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.report.training import mean_costs
-from lerobot_policy_quantile.studies.two_demo.records import Arm, Result, Study, training_seeds
+from lerobot_policy_quantile.studies.two_demo.records import Arm, Study, training_seeds
+from lerobot_policy_quantile.studies.two_demo.result import Result
 
 PAPER_EPISODES = 100
 PAPER_UPDATES = 6000
@@ -82,10 +83,9 @@ def _summary_of(arm: Arm) -> str:
     if best and not best[0].success:
         sentences.append(f"None of {tried} sampling decoders of the quantile head succeeds in any episode.")
     elif best:
-        low, high = best[0].interval
         sentences.append(
             f"Best of {tried} sampling decoders of the quantile head: {_named(best)}, {best[0].success}/"
-            f"{best[0].episodes} ({best[0].rate:.0f} %, 95 % interval {low:.0f} to {high:.0f} %, picked afterwards);"
+            f"{best[0].episodes} ({best[0].rate:.0f} %, 95 % interval {best[0].interval_words} %, picked afterwards);"
             f" {best[0].left} of these successes pass on the left, {best[0].right} on the right."
         )
     flow = [r for r in results if r.head == "flow"]
@@ -127,7 +127,7 @@ def _difference(arm: Arm, result: Result, paper: float) -> Difference:
         setting=setting_name(arm),
         name=decoder_name(result.head, result.decoder),
         ours=f"{result.rate:.0f} % ({result.success}/{result.episodes})",
-        interval="deterministic" if fixed else f"{low:.0f} to {high:.0f} %",
+        interval="deterministic" if fixed else f"{result.interval_words} %",
         paper=f"{paper:g} %",
         points=f"{gap:+.0f} points".replace("-", "\N{MINUS SIGN}") if round(gap) else "none",
         verdict=UNJUDGED if fixed and not _enough_policies(arm) else verdict,

@@ -1,17 +1,18 @@
 """The figure of success rates: a row per decoder with its 95 % interval, the paper's number, single training seeds."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lerobot_policy_quantile.report.figure import Entry, Figure
 from lerobot_policy_quantile.report.palette import decoder_name, is_deterministic
 from lerobot_policy_quantile.report.svg import BOTTOM, TOP, WIDTH, Axis, Panel
-from lerobot_policy_quantile.studies.two_demo.records import Result
+from lerobot_policy_quantile.studies.two_demo.result import Result
 
 PERCENT = Axis(0, 100, "success (%)", ticks=tuple((v, str(v)) for v in (0, 25, 50, 75, 100)))
 CAPTION = (
-    "Dots: our success rate, with Wilson's 95 % interval and the counts at the right. Upright bars: the paper's number"
-    " where it has one. Deterministic decoders have no interval: their repeats are not independent of each other."
+    "Dots: our success rate, with its 95 % interval over training seeds and episodes, and the counts at the right."
+    " Upright bars: the paper's number where it has one. Deterministic decoders have no interval: their repeats are not"
+    " independent of each other."
 )
 LEGEND = (Entry("circle", "quantile", "this study, 95 % interval (colour: head)"), Entry("tick", "ink", "paper"))
 SINGLE_SEEDS = Entry("ring", "quantile", "one training seed")
@@ -23,13 +24,11 @@ class Rates:
 
     title: str
     results: Sequence[Result]
-    by_seed: Mapping[tuple[str, str], Sequence[float]] = field(default_factory=dict)
-    """Rates of single training seeds in per cent, per head and decoder; left out where there is nothing to see."""
 
 
 def rates_figure(name: str, title: str, arms: Sequence[Rates]) -> Figure:
     """Success per decoder with its 95 % interval, the paper's number beside it."""
-    seeds = any(arm.by_seed for arm in arms)
+    seeds = any(len(result.by_seed) > 1 for arm in arms for result in arm.results)
     return Figure(
         name=f"success-{name}",
         title=title,
@@ -53,11 +52,11 @@ def _panel(arm: Rates) -> Panel:
         width=WIDTH + 50,
     )
     for row, result in enumerate(arm.results):
-        _row(panel, row + 0.5, result, arm.by_seed.get((result.head, result.decoder), ()))
+        _row(panel, row + 0.5, result)
     return panel
 
 
-def _row(panel: Panel, y: float, result: Result, by_seed: Sequence[float]) -> None:
+def _row(panel: Panel, y: float, result: Result) -> None:
     place = float(panel.py(y))
     panel.at(panel.left - 10, place + 3.5, decoder_name(result.head, result.decoder), result.head, anchor="end")
     if not result.episodes:
@@ -65,7 +64,8 @@ def _row(panel: Panel, y: float, result: Result, by_seed: Sequence[float]) -> No
         return
     if not is_deterministic(result.head, result.decoder):
         panel.line(list(result.interval), [y, y], result.head, width=2.2)
-        panel.points(by_seed, [y] * len(by_seed), result.head, "ring", size=3)
+        if len(result.by_seed) > 1:
+            panel.points(result.seed_rates, [y] * len(result.by_seed), result.head, "ring", size=3)
     panel.points([result.rate], [y], result.head, size=4.6)
     panel.at(panel.right + 8, place + 3.5, f"{result.success}/{result.episodes}")
     if result.paper is not None:

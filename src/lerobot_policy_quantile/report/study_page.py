@@ -26,7 +26,8 @@ from lerobot_policy_quantile.report.palette import HEADS, decoder_name, style_sh
 from lerobot_policy_quantile.report.pictures import demonstration_shots, films, separation
 from lerobot_policy_quantile.report.rates import Rates, rates_figure
 from lerobot_policy_quantile.report.training import cost_figure, curves_figure, mean_costs
-from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Result, Study
+from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Study
+from lerobot_policy_quantile.studies.two_demo.result import Result
 
 HTML, MARKDOWN, FIGURES = "report.html", "report.md", "report_figures"
 
@@ -135,11 +136,10 @@ def _scene(name: str, arms: Sequence[Arm], study: Study) -> Context:
 def _cell(result: Result | None, wanted: bool) -> Context:
     if result is None or not (result.episodes or result.errors):
         return {"count": "none yet" if wanted else "", "rate": "", "interval": "", "sides": "", "paper": ""}
-    low, high = result.interval
     return {
         "count": f"{result.success}/{result.episodes}" + (f" ({result.errors} errors)" if result.errors else ""),
         "rate": f"{result.rate:.0f} %" if result.episodes else "",
-        "interval": f"{low:.0f} to {high:.0f}" if result.episodes else "",
+        "interval": result.interval_words if result.episodes else "",
         "sides": f"{result.left} / {result.right}" if result.success else "",
         "paper": "" if result.paper is None else f"{result.paper:g} %",
     }

@@ -7,7 +7,7 @@ from lerobot_policy_quantile.report.figure import Figure
 from lerobot_policy_quantile.report.palette import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.report.rates import Rates, rates_figure
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
-from lerobot_policy_quantile.studies.two_demo.records import Result
+from lerobot_policy_quantile.studies.two_demo.result import Result
 from lerobot_policy_quantile.studies.two_demo.summary import Outcomes, Summary, pooled
 
 LEAST_FREE, LEAST_BEST = 85.0, 90.0
@@ -36,7 +36,7 @@ def summary_page(found: Sequence[Summary]) -> str:
 
 def summary_figure(found: Sequence[Summary]) -> Figure:
     """Success rates of all arms, with those of single training seeds."""
-    arms = [Rates(arm, _results(parts), _by_seed(parts)) for arm, parts in _by_arm(found).items()]
+    arms = [Rates(arm, _results(parts)) for arm, parts in _by_arm(found).items()]
     return rates_figure("two-demo", "Success per decoder", arms)
 
 
@@ -50,17 +50,6 @@ def _by_arm(found: Sequence[Summary]) -> dict[str, list[Summary]]:
 def _results(parts: Sequence[Summary]) -> list[Result]:
     """Pooled over training seeds, the quantile head's decoders first."""
     return sorted(pooled(parts), key=lambda result: result.head != "quantile")
-
-
-def _by_seed(parts: Sequence[Summary]) -> dict[tuple[str, str], list[float]]:
-    """Rates of single training seeds in per cent; nothing where there is one only."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for summary in parts if len(parts) > 1 else ():
-        for outcome in summary.outcomes:
-            if outcome.episodes:
-                rate = 100 * outcome.success / outcome.episodes
-                found.setdefault((outcome.head, outcome.decoder), []).append(rate)
-    return found
 
 
 def _glance(arms: dict[str, list[Summary]]) -> list[str]:
@@ -157,14 +146,13 @@ def _row(result: Result, parts: Sequence[Summary]) -> tuple[str, ...]:
     mine = [_of(summary, result) for summary in parts]
     ran = [outcome for outcome in mine if outcome is not None]
     count = sum(len(outcome.letters) for outcome in ran)
-    low, high = result.interval
     fixed = is_deterministic(result.head, result.decoder)
     return (
         HEADS.get(result.head, result.head),
         "" if result.decoder == "own" else decoder_name(result.head, result.decoder),
         f"{result.success}/{result.episodes}" + (f" ({result.errors} errors)" if result.errors else ""),
         f"{result.rate:.0f} %" if result.episodes else "",
-        "deterministic" if fixed else f"{low:.0f} to {high:.0f}",
+        "deterministic" if fixed else result.interval_words,
         "" if result.paper is None else f"{result.paper:g} %",
         f"{result.left} / {result.right}" if result.success else "",
         str(sum(outcome.contacts for outcome in ran)),
@@ -209,7 +197,8 @@ def _costs(found: Sequence[Summary]) -> list[str]:
 
 def _legend() -> list[str]:
     return [
-        "- Rates leave out episodes that ended in an error. Intervals are Wilson's, all training seeds pooled.",
+        "- Rates leave out episodes that ended in an error. Intervals are over training seeds and episodes"
+        " (`docs/intervals.md`), behind them the rates of the lowest and the highest seed.",
         "- Left / right: the side on which successes first passed the obstacle, or where it would stand.",
         "- Touched: episodes in which anything touched the obstacle, successes included. Steps: mean actions.",
         "- What differs from the paper's experiment: `docs/study.md`. Arms and seeds without a file have not run.",

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from lerobot_policy_quantile.cli import app
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.studies.two_demo import records
-from lerobot_policy_quantile.studies.two_demo.records import Result, load_study
+from lerobot_policy_quantile.studies.two_demo.records import load_study
+from lerobot_policy_quantile.studies.two_demo.result import Result
 from lerobot_policy_quantile.studies.two_demo.run import training_bar
 from lerobot_policy_quantile.studies.two_demo.stages import Narrator
 
@@ -125,9 +126,15 @@ def test_wrong_usage_is_explained(tmp_path):
 
 def test_an_interval_by_hand():
     """9 of 10: centre (0.9 + 0.192) / 1.384 = 0.789, half width 0.193."""
-    nine, none = (Result("quantile", "shared", *counts, 0, 0, 0, None) for counts in ((9, 10), (0, 0)))
+    nine, none = (Result("quantile", "shared", counts, 0, 0, 0, None) for counts in (((9, 10),), ()))
     assert [round(end, 1) for end in nine.interval] == [59.6, 98.2]
-    assert none.interval == (0.0, 100.0)
+    assert (nine.interval_words, none.interval) == ("60 to 98", (0.0, 100.0))
+
+
+def test_training_seeds_that_differ_widen_the_interval_and_are_named():
+    found = Result("quantile", "shared", ((44, 50), (28, 50), (43, 50)), 0, 0, 0, None)
+    assert (found.success, found.episodes, round(found.rate)) == (115, 150, 77)
+    assert found.interval_words == "29 to 96, seeds 56 to 88"
 
 
 def test_the_longest_line_of_progress_fits_a_terminal_of_eighty_columns():

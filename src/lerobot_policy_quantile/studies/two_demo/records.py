@@ -30,8 +30,8 @@ from lerobot_policy_quantile.evaluation.contract import Array
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
-from lerobot_policy_quantile.evaluation.statistics import wilson
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
+from lerobot_policy_quantile.studies.two_demo.result import Result
 
 HEADS = ("quantile", "l1", "l2", "flow")
 MOTION = 6
@@ -232,33 +232,6 @@ def knot(quantiles: Float[Array, "... k"], levels: Float[Array, " k"], rank: flo
 
 
 @dataclass(frozen=True)
-class Result:
-    """Success of one decoder in one arm, errors left out."""
-
-    head: str
-    decoder: str
-    success: int
-    episodes: int
-    errors: int
-    left: int  # successes that first passed on the left, and on the right
-    right: int
-    paper: float | None  # per cent, None where the paper has no number
-
-    @property
-    def rate(self) -> float:
-        """Success in per cent; nan without episodes."""
-        return 100 * self.success / self.episodes if self.episodes else float("nan")
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval in per cent; (0, 100) without episodes."""
-        if not self.episodes:
-            return 0.0, 100.0
-        found = wilson(self.success / self.episodes, self.episodes)
-        return 100 * found.low, 100 * found.high
-
-
-@dataclass(frozen=True)
 class Arm:
     """One scene, with or without the obstacle."""
 
@@ -286,13 +259,14 @@ class Arm:
 
     def _result(self, head: str, decoder: str, members: list[Rollout]) -> Result:
         judged = [rollout for rollout in members if rollout.status != "error"]
-        won = [rollout for rollout in judged if rollout.success]
-        sides = [rollout.side for rollout in won]
+        sides = [rollout.side for rollout in judged if rollout.success]
+        by_seed: dict[int, list[bool]] = {}
+        for rollout in judged:
+            by_seed.setdefault(rollout.training_seed, []).append(rollout.success)
         return Result(
             head=head,
             decoder=decoder,
-            success=len(won),
-            episodes=len(judged),
+            by_seed=tuple((sum(won), len(won)) for won in by_seed.values()),
             errors=len(members) - len(judged),
             left=sides.count("left"),
             right=sides.count("right"),

@@ -19,11 +19,11 @@ from lerobot_policy_quantile.studies.two_demo.records import (
     Arm,
     Check,
     Cost,
-    Result,
     Rollout,
     Study,
     policy_name,
 )
+from lerobot_policy_quantile.studies.two_demo.result import Result
 from lerobot_policy_quantile.studies.two_demo.stages import write_json
 
 LETTERS = {"left": "l", "right": "r", None: "n"}
@@ -225,8 +225,7 @@ def _pooled(head: str, decoder: str, members: list[Outcomes], obstacle: bool) ->
     return Result(
         head=head,
         decoder=decoder,
-        success=sum(outcome.success for outcome in members),
-        episodes=sum(outcome.episodes for outcome in members),
+        by_seed=tuple((outcome.success, outcome.episodes) for outcome in members if outcome.episodes),
         errors=letters.count("e"),
         left=letters.count("L"),
         right=letters.count("R"),

@@ -2,7 +2,8 @@
 
 from rich.table import Table
 
-from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Result, Study
+from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Study
+from lerobot_policy_quantile.studies.two_demo.result import Result
 
 DETERMINISTIC_NOTE = (
     "median, L1 and L2 run one episode per training seed (the median twice, as a check); a close one is decided by"
@@ -21,14 +22,13 @@ def arm_table(arm: Arm) -> Table:
 
 def row(result: Result) -> tuple[str, ...]:
     """A result in words."""
-    low, high = result.interval
     errors = f", {result.errors} errors" if result.errors else ""
     return (
         result.head,
         result.decoder,
         f"{result.success}/{result.episodes}{errors}",
         f"{result.rate:.0f} %" if result.episodes else "-",
-        f"{low:.0f} - {high:.0f} %",
+        result.interval_words,
         "-" if result.paper is None else f"{result.paper:.0f} %",
         f"{result.left} / {result.right}",
     )
