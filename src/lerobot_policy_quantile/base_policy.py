@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lerobot_policy_quantile.backbone import Backbone
+    from lerobot_policy_quantile.backbone import Backbone, LoadReport
     from lerobot_policy_quantile.configuration_quantile import QuantileConfig
     from lerobot_policy_quantile.core.heads import Head
     from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 
-BASE = "base"
-"""As `--policy.backbone_weights=base`: a new tiny policy, all but its gaps, starts from the shipped checkpoint."""
-
 WEIGHTS = "model.safetensors"
 BACKBONE = "backbone."
+INPUT = f"{BACKBONE}action_in_proj.weight"
 PROMPTS = f"{BACKBONE}prompts"
 """Taken over where there are as many of them: the base's expert was pretrained with its own."""
 HEIGHT = 2
@@ -30,7 +28,7 @@ FRESH = "query_projection."
 
 def base_checkpoint() -> Path:
     """The folder of the shipped checkpoint: config.json, model.safetensors, both processors, README.md."""
-    folder = Path(__file__).parent / BASE
+    folder = Path(__file__).parent / "base"
     if not (folder / WEIGHTS).is_file():
         raise ValueError(f"the package must hold {WEIGHTS} in {folder}; make it with: qhead pretrain --out runs/base")
     return folder
@@ -38,24 +36,27 @@ def base_checkpoint() -> Path:
 
 def load_base_weights(
     backbone: "Backbone", head: "Head", folder: Path | None = None, *, output_projection: str = "inherited"
-) -> tuple[str, ...]:
-    """Fill VLM, expert, time MLP, prompts, action projection and output projection from a base checkpoint; the names
-    that were filled. Every head has the output projection, as from a pi05 checkpoint; gaps begin afresh.
+) -> "LoadReport":
+    """Fill VLM, expert, time MLP, prompts, action projection and output projection from a base checkpoint. Every head
+    has the output projection, as from a pi05 checkpoint; gaps begin afresh.
 
     With `output_projection="fresh"` the output projection keeps its initial values, and so does another number of
     prompts. Every other tensor must be there in its shape, or nothing is written.
     """
-    from safetensors.torch import load_file
+    from lerobot_policy_quantile.backbone.weight_files import stored_tensors
+    from lerobot_policy_quantile.backbone.weights import LoadReport, copy_tensors, new_columns, with_leading_columns
 
     source = (folder or base_checkpoint()) / WEIGHTS
     if not source.is_file():
         raise ValueError(f"base checkpoint must be a folder with {WEIGHTS}; got {source.parent}")
-    stored = load_file(source)
+    stored = stored_tensors(source.parent)
     wanted = {
         f"{BACKBONE}{name}": tensor for name, tensor in backbone.state_dict().items() if not name.startswith(FRESH)
     }
     if output_projection == "inherited":
         wanted |= {f"head.projection.{name}": tensor for name, tensor in head.projection.state_dict().items()}
+    else:
+        wanted = with_leading_columns(INPUT, wanted, stored)
     if PROMPTS in wanted and (PROMPTS not in stored or stored[PROMPTS].shape != wanted[PROMPTS].shape):
         del wanted[PROMPTS]
     faults = [name for name, tensor in wanted.items() if name not in stored or stored[name].shape != tensor.shape]
@@ -64,9 +65,11 @@ def load_base_weights(
             f"{source} does not fit a backbone {backbone.variant.name!r} with model_dim {backbone.model_dim}:"
             f" {len(faults)} tensors are missing or of another shape, such as {faults[0]}"
         )
-    for name, tensor in wanted.items():
-        tensor.copy_(stored[name])  # a state dict shares memory with the parameters and carries no graph
-    return tuple(wanted)
+    copy_tensors({name: stored[name] for name in wanted}, wanted)
+    ours = [f"{BACKBONE}{name}" for name in backbone.state_dict()] + [f"head.{name}" for name in head.state_dict()]
+    new = [name for name in ours if name not in wanted] + new_columns(INPUT, wanted, backbone.model_dim)
+    dropped = tuple(name for name in stored if name not in wanted)
+    return LoadReport(str(source.parent), tuple(wanted), dropped, tuple(new))
 
 
 def processors_from_base(

@@ -21,6 +21,11 @@ SHIPPED_TOKENIZER = "shipped"
 
 PALIGEMMA_TOKENIZER = "google/paligemma-3b-pt-224"
 
+BASE, NO_WEIGHTS = "base", "none"
+"""As `backbone_weights`: the checkpoint of the tiny variant inside this package; random weights."""
+DEFAULT_WEIGHTS = {"pi05": "lerobot/pi05_base", "tiny": BASE}
+"""Where a new policy's backbone starts when nothing else is said; a variant that is not here has no checkpoint."""
+
 CHOICES: dict[str, tuple[str, ...]] = {
     "backbone": tuple(VARIANTS),
     "head": ("quantile", "l1", "l2", "flow"),
@@ -49,8 +54,9 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
 
     # Backbone
     backbone: str = "pi05"  # pi05 (full size) | small | tiny (laptop CPU)
-    backbone_weights: str | None = None  # a LeRobot pi05 checkpoint: folder or hub id; "base": the shipped tiny one
+    backbone_weights: str | None = None  # pi05 checkpoint (folder, hub id), "base" (tiny), "none"; null: the backbone's
     freeze_vlm: bool = True
+    random_vlm: bool = False  # a frozen VLM of random weights is meant, with backbone_weights = none
     gradient_checkpointing: bool = False
     fast_training: bool = False  # training on the fast path, as far as it can be; not with FSDP
     prefix_cache: str | None = None  # "memory" or a folder: a frozen VLM reads each training frame only once
@@ -127,6 +133,8 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
         if self.head != "quantile" and self.head in CHOICES["head"]:
             for name, default in QUANTILE_ONLY.items():
                 yield from self._unless(getattr(self, name) == default, name, f"{default!r} with head = {self.head!r}")
+        if self.backbone_weights == BASE:
+            yield from self._unless(self.backbone == "tiny", "backbone", "'tiny' with backbone_weights = 'base'")
         if self.prefix_cache is not None:
             yield from self._unless(bool(self.prefix_cache), "prefix_cache", "'memory', a folder, or null")
             yield from self._unless(self.freeze_vlm, "freeze_vlm", "true with a prefix_cache")
@@ -152,11 +160,21 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
             elif feature.shape[0] > getattr(self, width):
                 problems.append(
                     f"{name} has {feature.shape[0]} dimensions, above {width} = {getattr(self, width)};"
-                    f" set policy.{width} to at least {feature.shape[0]}"
+                    f" set policy.{width} to at least {feature.shape[0]}{self._beside(width)}"
                 )
         if self.action_feature is not None and len(self.action_feature.shape) == 1:
             problems += _caught(gripper_indices, self.grippers, self.action_dim)
         _raise_together("policy features", problems)
+
+    def _beside(self, width: str) -> str:
+        """What else must be set where a width grows beyond the pretrained one."""
+        inherits = self.output_projection == "inherited" and self.weights_source != NO_WEIGHTS
+        return " and policy.output_projection=fresh" if width == "max_action_dim" and inherits else ""
+
+    @property
+    def weights_source(self) -> str:
+        """Where a new policy's backbone starts: a folder, a hub id, "base" or "none"."""
+        return self.backbone_weights or DEFAULT_WEIGHTS.get(self.backbone, NO_WEIGHTS)
 
     @property
     def image_resolution(self) -> tuple[int, int]:

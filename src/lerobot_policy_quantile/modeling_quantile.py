@@ -20,8 +20,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.assembly import build_backbone, build_head
 from lerobot_policy_quantile.backbone import Backbone, Prefix
-from lerobot_policy_quantile.backbone.weights import load_own_weights, load_pi05_weights
-from lerobot_policy_quantile.base_policy import BASE, load_base_weights
+from lerobot_policy_quantile.backbone.weights import load_own_weights
 from lerobot_policy_quantile.checkpoint_config import portable, require_same_meaning
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core._checks import require_shape
@@ -32,6 +31,7 @@ from lerobot_policy_quantile.core.heads import Expert, Prediction, QuantileHead,
 from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.grippers import settle_grippers
+from lerobot_policy_quantile.initial_weights import find_initial_weights
 from lerobot_policy_quantile.model_card import make_model_card
 from lerobot_policy_quantile.processor_quantile import require_cameras, require_finite_rows
 from lerobot_policy_quantile.seen_frames import SeenFrames
@@ -83,18 +83,14 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
     ) -> None:
         super().__init__(config)
         config.validate_features()
+        weights = find_initial_weights(config) if load_backbone_weights else None
         if dataset_meta is not None:
             use_exact_statistics(dataset_meta)
         settle_grippers(config, dataset_meta, must_tell=load_backbone_weights)
         self.backbone = build_backbone(config)
         self.head = build_head(config, self.backbone.expert_width)
-        if config.backbone_weights is not None and load_backbone_weights:
-            if config.backbone_weights == BASE:
-                load_base_weights(self.backbone, self.head, output_projection=config.output_projection)
-            else:
-                load_pi05_weights(
-                    self.backbone, self.head, config.backbone_weights, output_projection=config.output_projection
-                )
+        if weights is not None:
+            weights.fill(self.backbone, self.head)
         for parameter in self.parameters():
             if parameter.requires_grad:  # half-precision weights would swallow small updates
                 parameter.data = parameter.data.float()

@@ -10,13 +10,8 @@ from torch import Tensor
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone, load_pi05_weights
 from lerobot_policy_quantile.backbone import weights as weights_module
-from lerobot_policy_quantile.backbone.weights import (
-    LM_HEADS,
-    SHARD_INDEX,
-    SINGLE_FILE,
-    TEXT_EMBEDDING,
-    load_own_weights,
-)
+from lerobot_policy_quantile.backbone.weight_files import SHARD_INDEX, SINGLE_FILE, StoredTensor
+from lerobot_policy_quantile.backbone.weights import LM_HEADS, TEXT_EMBEDDING, load_own_weights
 from lerobot_policy_quantile.core.heads import Head, PointHead, QuantileHead
 from tests.backbone.lerobot_reference import lerobot_checkpoint
 from tests.backbone.samples import ACTION_DIM, CHUNK, MODEL_DIM, observation
@@ -70,14 +65,14 @@ def test_a_fresh_output_projection_keeps_its_values_and_the_checkpoints_is_dropp
 def test_weights_arrive_in_pieces(tmp_path, monkeypatch):
     """Rows of several pieces, one row larger than a piece, a scalar, another precision."""
     monkeypatch.setattr(weights_module, "PIECE", 64)
-    sizes, opened = [], weights_module._piece
+    sizes, opened = [], StoredTensor.rows
 
     def piece(entry, rows):
         part = opened(entry, rows)
         sizes.append(part.numel() * part.element_size())
         return part
 
-    monkeypatch.setattr(weights_module, "_piece", piece)
+    monkeypatch.setattr(StoredTensor, "rows", piece)
     module = torch.nn.Module()
     module.rows = torch.nn.Parameter(torch.zeros(9, 5))
     module.wide = torch.nn.Parameter(torch.zeros(2, 30))
@@ -215,6 +210,27 @@ def test_a_hub_id_is_fetched_and_a_folder_is_not(written, monkeypatch: pytest.Mo
     assert asked == [("lerobot/pi05_base", "main")]
 
 
+def test_a_hub_id_that_cannot_be_had_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    def download(repository: str, **settings: object) -> str:
+        raise FileNotFoundError("no connection\nand many more lines")
+
+    monkeypatch.setattr(weights_module, "snapshot_download", download)
+    with pytest.raises(ValueError, match=r"'lerobot/pi05_base' cannot be had from the hub .*no connection\)") as error:
+        load_pi05_weights(*fresh(), "lerobot/pi05_base")
+    assert "\n" not in str(error.value)
+
+
+def test_a_wider_model_takes_over_the_dimensions_that_are_there(written):
+    backbone = Backbone(TINY, model_dim=40)
+    head = PointHead(backbone.expert_width, CHUNK, 40, 40, norm="l1")
+    before = backbone.action_in_proj.weight.detach().clone()
+    report = load_pi05_weights(backbone, head, str(written[0]), output_projection="fresh")
+    theirs = written[1].model.action_in_proj.weight
+    assert torch.equal(backbone.action_in_proj.weight[:, :MODEL_DIM], theirs)
+    assert torch.equal(backbone.action_in_proj.weight[:, MODEL_DIM:], before[:, MODEL_DIM:])
+    assert f"action_in_proj.weight[:, {MODEL_DIM}:]" in report.new
+
+
 @pytest.mark.parametrize("source", ["/no/such/folder", "pi05_base", "./missing", ""])
 def test_neither_folder_nor_hub_id_is_refused(source: str):
     with pytest.raises(ValueError, match="existing folder or a hub id"):
@@ -222,7 +238,7 @@ def test_neither_folder_nor_hub_id_is_refused(source: str):
 
 
 def test_folder_without_weights_is_refused(tmp_path: Path):
-    with pytest.raises(ValueError, match=r"need model.safetensors or model.safetensors.index.json"):
+    with pytest.raises(ValueError, match=r"weights must be model.safetensors, or shards"):
         load_pi05_weights(*fresh(), str(tmp_path))
 
 

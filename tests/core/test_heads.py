@@ -244,3 +244,17 @@ def test_bad_settings_and_shapes_are_refused():
         QuantileHead(WIDTH, CHUNK, DIMS, levels=torch.tensor([0.2, 0.4, 0.6, 0.8]))
     with pytest.raises(ValueError, match=r"target must have shape \(2, 4, 3\); got \(2, 4, 5\)"):
         make("l1").loss(CountingExpert(2), torch.zeros(2, CHUNK, MODEL_DIM), generator=generator())
+
+
+def test_a_quantile_head_can_be_built_on_meta_and_gets_its_levels_back():
+    with torch.device("meta"):
+        head = QuantileHead(8, 4, 3, 5)
+    assert head.levels.is_meta
+    assert head.quantiles(torch.zeros(2, 4, 8, device="meta")).shape == (2, 4, 3, 21)
+    real = QuantileHead(8, 4, 3, 5)
+    head = head.to_empty(device="cpu")
+    head.load_state_dict(real.state_dict())
+    features = torch.randn(2, 4, 8)
+    assert torch.equal(head.levels, real.levels)
+    assert torch.equal(head.quantiles(features), real.quantiles(features))
+    assert QuantileHead(8, 4, 3, 5).double().levels.dtype == torch.float64

@@ -18,7 +18,7 @@ STATS = {
 
 
 def make_config(**overrides: Any) -> QuantileConfig:
-    """A tiny policy for the toy task, its features already known."""
+    """A tiny policy for the toy task, its features already known, its weights random."""
     features = {
         "input_features": {
             "observation.state": PolicyFeature(FeatureType.STATE, (STATE_DIM,)),
@@ -26,7 +26,8 @@ def make_config(**overrides: Any) -> QuantileConfig:
         },
         "output_features": {"action": PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
     }
-    return QuantileConfig(**{"backbone": "tiny", "device": "cpu", "push_to_hub": False, **features, **overrides})
+    settings = {"backbone": "tiny", "backbone_weights": "none", "random_vlm": True, "device": "cpu"}
+    return QuantileConfig(**{**settings, "push_to_hub": False, **features, **overrides})
 
 
 def make_policy(seed: int = 0, **overrides: Any) -> QuantilePolicy:

@@ -60,11 +60,11 @@ def training_memory(
         )
         tokens = cameras * variant.image_tokens + (variant.max_token_length if text is None else text)
         prefix = empty_prefix(variant, batch, tokens, getattr(torch, precision))
+        head = QuantileHead(backbone.expert_width, chunk_size, action_dim, backbone.model_dim)
         queries, noise_time = torch.zeros(batch, chunk_size, backbone.model_dim), torch.zeros(batch)
     trained = [p for p in backbone.parameters() if p.requires_grad]
     for parameter in trained:
         parameter.data = parameter.data.float()
-    head = QuantileHead(backbone.expert_width, chunk_size, action_dim, backbone.model_dim).to("meta")
     keys_values = [tensor for layer in prefix.layers for tensor in layer]
     held_already = {_storage_id(t) for t in (*backbone.parameters(), *head.parameters(), *keys_values)}
     kept = SavedTensors()

@@ -12,7 +12,7 @@ exist only as model padding and never reach a loss or a caller.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -125,7 +125,8 @@ class QuantileHead(Head):
         require_choice("anchor", anchor, ("shared", "detached"))
         if not delta0 > 0:
             raise ValueError(f"delta0 must be positive; got {delta0}")
-        self.register_buffer("levels", levels, persistent=False)
+        self.register_buffer("levels", levels.to(self.projection.weight.device), persistent=False)
+        self._levels = tuple(levels.tolist())
         self.delta0, self.supervise, self.gaps, self.anchor = delta0, supervise, gaps, anchor
         c = len(levels) // 2
         self.gaps_per_dim = c if gaps == "symmetric" else 2 * c
@@ -133,6 +134,14 @@ class QuantileHead(Head):
         # Raw gaps start at zero: every gap is delta0 before the first update.
         nn.init.zeros_(self.gap_projection.weight)
         nn.init.zeros_(self.gap_projection.bias)
+
+    def _apply(self, *arguments: Any, **settings: Any) -> "QuantileHead":
+        """Another device or precision. Levels are no weights: a head that was built on meta gets them back here."""
+        from_meta = self.levels.is_meta
+        moved: QuantileHead = super()._apply(*arguments, **settings)  # type: ignore[no-untyped-call]
+        if from_meta and not self.levels.is_meta:
+            self.levels.copy_(torch.tensor(self._levels, device="cpu"))
+        return moved
 
     def loss(
         self, expert: Expert, target: Float[Tensor, "b h d"], *, generator: torch.Generator

@@ -13,7 +13,7 @@ def quantile_levels(k: int = DEFAULT_K, *, dtype: torch.dtype = torch.float32) -
     if k < 3 or k % 2 == 0:
         raise ValueError(f"K must be odd and at least 3, so that one level is the median; got {k}")
     c = k // 2
-    offsets = torch.arange(-c, c + 1, dtype=torch.float64) / c
+    offsets = torch.arange(-c, c + 1, dtype=torch.float64, device="cpu") / c  # no float64 on Apple's GPUs
     return (0.5 + (0.5 - LOWEST_LEVEL) * offsets).to(dtype)
 
 

@@ -56,7 +56,7 @@ class Student(nn.Module):
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.policy = QuantilePolicy(base_config(freeze_vlm=False))
+            self.policy = QuantilePolicy(base_config(freeze_vlm=False), load_backbone_weights=False)
             self.auxiliary = AuxiliaryHeads(VARIANT.vlm_width, len(CAMERA_KEYS))
         towers = self.policy.backbone.paligemma_with_expert
         tokenizer = load_tokenizer(self.policy.config.tokenizer_source)

@@ -69,7 +69,7 @@ def fresh_policy(base: str, head: str, training_seed: int, settings: Settings, l
 def _seeded_policy(config: QuantileConfig, seed: int) -> QuantilePolicy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return QuantilePolicy(config)
+        return QuantilePolicy(config, load_backbone_weights=False)
 
 
 def _config(base: str, head: str, settings: Settings) -> QuantileConfig:
