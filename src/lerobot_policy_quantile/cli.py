@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lerobot_policy_quantile.cli_collect import collect, replay
+from lerobot_policy_quantile.cli_data import data
 from lerobot_policy_quantile.cli_evaluation import EVAL_HELP, doctor, evaluate
 from lerobot_policy_quantile.cli_pretrain import pretrain
 from lerobot_policy_quantile.cli_report import report
@@ -109,6 +110,7 @@ app.command()(doctor)
 app.command()(report)
 study.command("run", help=RUN_HELP)(run)
 app.add_typer(study, name="study")
+app.add_typer(data, name="data")
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -9,7 +9,7 @@ from lerobot_policy_quantile.scenes import libero_assets
 
 def test_missing_assets_are_reported_with_every_place_that_was_looked_at(monkeypatch, tmp_path):
     monkeypatch.setenv(libero_assets.VARIABLE, str(tmp_path / "mine"))
-    monkeypatch.setattr(libero_assets, "_MARK", tmp_path / "nowhere.xml")
+    monkeypatch.setattr(libero_assets, "MARK", tmp_path / "nowhere.xml")
     with pytest.raises(ValueError, match="LIBERO assets must be in one of these places") as error:
         libero_assets.find_assets()
     for place in (str(tmp_path / "mine" / "assets"), "beside the checkout", "inside hf-libero", "hub cache"):
@@ -17,7 +17,7 @@ def test_missing_assets_are_reported_with_every_place_that_was_looked_at(monkeyp
 
 
 def test_the_variable_comes_first(monkeypatch, tmp_path):
-    mark = tmp_path / "assets" / libero_assets._MARK
+    mark = tmp_path / "assets" / libero_assets.MARK
     mark.parent.mkdir(parents=True)
     mark.touch()
     monkeypatch.setenv(libero_assets.VARIABLE, str(tmp_path))
@@ -56,8 +56,10 @@ def test_perturbations_are_found_beside_the_assets_or_where_the_variable_says(tm
     monkeypatch.setattr(libero_assets, "find_assets", lambda: tmp_path / "elsewhere" / "assets")
     (tmp_path / "plus").mkdir()
     assert libero_assets.find_data("plus") == tmp_path / "plus"
-    with pytest.raises(ValueError, match="LIBERO data must hold the folder 'pro'"):
+    with pytest.raises(ValueError, match="LIBERO data must hold the folder 'pro'") as error:
         libero_assets.find_data("pro")
+    said = "git clone https://github.com/Zxy-MLlab/LIBERO-PRO, then qhead data pro --from LIBERO-PRO"
+    assert said in str(error.value)
     (tmp_path / "elsewhere" / "pro").mkdir(parents=True)
     assert libero_assets.find_data("pro") == tmp_path / "elsewhere" / "pro"
 

@@ -34,6 +34,7 @@ def language_in(path):
     return " ".join(text[text.index("(:language") + len("(:language") :].split(")")[0].lower().split())
 
 
+@pytest.mark.libero
 def test_all_forty_tasks_speak_hf_liberos_task_language():
     differ = []
     for suite in SUITES:
@@ -51,12 +52,14 @@ def test_all_forty_tasks_speak_hf_liberos_task_language():
     }
 
 
+@pytest.mark.libero
 def test_the_context_says_which_words_are_spoken():
     """That they are in an observation, too: test_lerobot_libero.py, test_perturbed.py."""
     for wording in ("task.language", "bddl"):
         assert scene("libero_object", wording).versions["wording"] == wording
 
 
+@pytest.mark.plus
 def test_a_hundred_sampled_plus_instances_follow_the_rule():
     rng = np.random.default_rng(22)
     checked = 0
@@ -75,6 +78,7 @@ def test_a_hundred_sampled_plus_instances_follow_the_rule():
     assert checked >= 100
 
 
+@pytest.mark.plus
 def test_no_plus_instruction_ends_like_its_file_name():
     for suite in SUITES:
         world = scene(suite.replace("libero", "libero_plus"))
@@ -84,6 +88,7 @@ def test_no_plus_instruction_ends_like_its_file_name():
             assert world.instruction_of(instance.number) == world.instruction_of(instance.number).lower()
 
 
+@pytest.mark.plus
 def test_the_old_wording_of_plus_is_the_bddls():
     world = scene("libero_plus_object", "bddl")
     here = [i for i in instances("libero_object") if why_unavailable(i) is None]
@@ -95,6 +100,7 @@ def test_the_old_wording_of_plus_is_the_bddls():
     assert world.instruction_of(language.number) == language.change["language"]
 
 
+@pytest.mark.pro
 def test_all_156_pro_tasks_and_the_controls_follow_the_rule():
     checked = 0
     for suite, kind in product(SUITES, (*PERTURBATIONS, *CONTROLS)):

@@ -51,13 +51,13 @@ NEEDS = {
     ),
     "plus": Need(
         "LIBERO-Plus's data",
-        f"see docs/scenes.md, then set {libero_assets.VARIABLE}",
+        f"git clone {libero_assets.REPOSITORIES['plus']}; qhead data plus --from LIBERO-plus",
         libero_assets.VARIABLE,
         _found(lambda: libero_assets.find_data("plus")),
     ),
     "pro": Need(
         "LIBERO-Pro's data",
-        f"see docs/scenes.md, then set {libero_assets.VARIABLE}",
+        f"git clone {libero_assets.REPOSITORIES['pro']}; qhead data pro --from LIBERO-PRO",
         libero_assets.VARIABLE,
         _found(lambda: libero_assets.find_data("pro")),
     ),

@@ -38,8 +38,8 @@ class _ArraysOnly(pickle.Unpickler):
         return _ALLOWED[module, name]
 
 
-def load_initial_states(path: Path) -> Float[Array, "index n"]:
-    """The stored simulator states of a task, one row per index."""
+def read_states(path: Path) -> Float[Array, "..."]:
+    """The array of finite float64 numbers in a file, of any shape."""
     if not zipfile.is_zipfile(path):
         raise ValueError(f"initial states must be a zip archive; got {path}")
     with zipfile.ZipFile(path) as archive:
@@ -51,8 +51,16 @@ def load_initial_states(path: Path) -> Float[Array, "index n"]:
         states = _ArraysOnly(io.BytesIO(content)).load()
     except pickle.UnpicklingError as error:
         raise ValueError(f"initial states of {path} were refused: {error}") from error
-    if not (isinstance(states, np.ndarray) and states.ndim == 2 and states.dtype == np.float64):
-        raise ValueError(f"initial states must be a float64 array of two axes; got {type(states).__name__} in {path}")
+    if not (isinstance(states, np.ndarray) and states.dtype == np.float64):
+        raise ValueError(f"initial states must be a float64 array; got {type(states).__name__} in {path}")
     if not np.isfinite(states).all():
         raise ValueError(f"initial states must be finite; {path} holds NaN or infinity")
+    return states
+
+
+def load_initial_states(path: Path) -> Float[Array, "index n"]:
+    """The stored simulator states of a task, one row per index."""
+    states = read_states(path)
+    if states.ndim != 2:
+        raise ValueError(f"initial states must be a float64 array of two axes; got {states.ndim} in {path}")
     return states

@@ -21,7 +21,12 @@ VARIABLE = "QHEAD_LIBERO_DATA"
 HIDDEN = "none"
 """As the variable's value: there are no assets, wherever they may lie."""
 HUB_DATASET = "lerobot/libero-assets"
-_MARK = Path("scenes") / "libero_floor_base_style.xml"  # a file that every complete asset folder has
+REPOSITORIES = {
+    "plus": "https://github.com/sylvestf/LIBERO-plus",
+    "pro": "https://github.com/Zxy-MLlab/LIBERO-PRO",
+}
+"""What `qhead data` converts."""
+MARK = Path("scenes") / "libero_floor_base_style.xml"  # a file that every complete asset folder has
 
 
 def find_assets() -> Path:
@@ -31,10 +36,10 @@ def find_assets() -> Path:
     """
     places = list(_places())
     for _, folder in places:
-        if (folder / _MARK).is_file():
+        if (folder / MARK).is_file():
             return folder
     listing = "\n".join(f"  {why}: {folder}" for why, folder in places)
-    raise ValueError(f"LIBERO assets must be in one of these places; {_MARK} was found in none:\n{listing}")
+    raise ValueError(f"LIBERO assets must be in one of these places; {MARK} was found in none:\n{listing}")
 
 
 def _places() -> Iterator[tuple[str, Path]]:
@@ -49,6 +54,7 @@ def _places() -> Iterator[tuple[str, Path]]:
         yield VARIABLE, Path(given)
     checkout = Path(__file__).resolve().parents[3]
     yield "beside the checkout", checkout.parent / "shared" / "libero-data" / "assets"
+    yield "written by qhead data", data_home() / "assets"
     yield "inside hf-libero", libero_package() / "assets"
     yield "hf-libero's download", Path.home() / ".cache" / "libero" / "assets"
     yield f"hub cache of {HUB_DATASET}", _hub_snapshot()
@@ -72,15 +78,27 @@ def _hub_snapshot() -> Path:
         return Path("(not in the cache)")
 
 
+def data_home() -> Path:
+    """Where `qhead data` writes unless told otherwise: the variable's folder, or one in the user's cache."""
+    given = os.environ.get(VARIABLE)
+    return Path(given) if given and given != HIDDEN else Path.home() / ".cache" / "qhead" / "libero-data"
+
+
 def find_data(part: str) -> Path:
-    """The folder `plus` or `pro` beside the assets: what LIBERO-Plus or LIBERO-Pro consist of besides meshes."""
-    places = [Path(os.environ[VARIABLE]) / part] if VARIABLE in os.environ else []
-    places += [find_assets().parent / part]
+    """The folder `plus` or `pro`: what LIBERO-Plus or LIBERO-Pro consist of besides meshes.
+
+    Where `qhead data` writes it, or beside the assets.
+    """
+    places = [data_home() / part, find_assets().parent / part]
     for place in places:
         if place.is_dir():
             return place
-    listing = ", ".join(map(str, places))
-    raise ValueError(f"LIBERO data must hold the folder {part!r}; looked for {listing}; set {VARIABLE} to its parent")
+    url = REPOSITORIES[part]
+    raise ValueError(
+        f"LIBERO data must hold the folder {part!r}; looked for {', '.join(map(str, places))}; make it from the public"
+        f" repository: git clone {url}, then qhead data {part} --from {url.rpartition('/')[2]}; or set {VARIABLE} to"
+        " the folder that has it"
+    )
 
 
 @cache

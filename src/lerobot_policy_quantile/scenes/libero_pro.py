@@ -20,6 +20,7 @@ from lerobot_policy_quantile.scenes.libero_assets import find_data, import_liber
 from lerobot_policy_quantile.scenes.wording import TASK, bddl_language
 
 PREFIX = "libero_pro_"
+OBJECTS = "objects.json"
 FOLDERS = {"object": "object", "position": "swap", "semantic": "lan", "task": "task"}
 """Perturbation -> how LIBERO-Pro's folders call it."""
 
@@ -100,7 +101,7 @@ def register_objects() -> None:
     import_libero()
     from libero.libero.envs import objects as known
 
-    entries: dict[str, dict[str, Any]] = json.loads((find_data("pro") / "objects.json").read_text(encoding="utf-8"))
+    entries: dict[str, dict[str, Any]] = json.loads((find_data("pro") / OBJECTS).read_text(encoding="utf-8"))
     for name, entry in entries.items():
         if name not in known.OBJECTS_DICT:
             make_class = _articulated if "like" in entry else _rigid
