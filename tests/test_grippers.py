@@ -32,6 +32,8 @@ def meta(names):
         (["shoulder_pan.pos", "joint_2.pos"], []),
         (["motor_0", "motor_1"], None),
         (["0", "1", "2"], None),
+        (["joint", "joint"], None),
+        (["x", "gripper", "x", "gripper"], [1, 3]),
     ],
 )
 def test_names_tell_where_they_say_so(names, expected):
@@ -46,7 +48,7 @@ def test_names_are_read_in_every_form_a_dataset_has(names):
     assert action_names({"action": {"names": names}}, 3) == ["x", "y", "gripper"]
 
 
-@pytest.mark.parametrize("names", [None, ["actions"], {"motors": ["x", "y"]}, ["a", "a", "a"]])
+@pytest.mark.parametrize("names", [None, ["actions"], {"motors": ["x", "y"]}, "xyz"])
 def test_anything_but_a_name_per_dimension_tells_nothing(names):
     assert action_names({"action": {"names": names}}, 3) is None
     assert action_names({}, 3) is None

@@ -36,19 +36,19 @@ def action_names(features: Mapping[str, Any], action_dim: int) -> list[str] | No
     if isinstance(names, Mapping):
         numbered = all(isinstance(place, int) for place in names.values())
         names = sorted(names, key=names.__getitem__) if numbered else [n for group in names.values() for n in group]
-    if not isinstance(names, list | tuple) or len({*map(str, names)}) != action_dim or len(names) != action_dim:
+    if not isinstance(names, list | tuple) or len(names) != action_dim:
         return None
     return [str(name) for name in names]
 
 
 def named_grippers(names: Sequence[str]) -> list[int] | None:
-    """The dimensions whose name says so; none where other names are given; None where names are only numbers.
+    """The dimensions whose name says so; none where others are given; None where names are numbered or all the same.
 
     `motor_0 ... motor_6` may be seven joints, or six and a gripper.
     """
     found = [place for place, name in enumerate(names) if any(word in name.lower() for word in WORDS)]
-    tells = found or not all(any(sign.isdigit() for sign in name) for name in names)
-    return found if tells else None
+    plain = [name for name in names if not any(sign.isdigit() for sign in name)]
+    return found if found or (plain and len(set(names)) == len(names)) else None
 
 
 def settle_grippers(config: Any, dataset_meta: Any, *, must_tell: bool) -> None:

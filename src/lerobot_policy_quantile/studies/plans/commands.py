@@ -20,6 +20,9 @@ SMALL_DATASET = "qhead/demonstrations"
 CHECKPOINTS = 4
 """How many a training leaves on its way: a killed one loses at most that part of its steps."""
 
+GRIPPERS = "--policy.grippers=[6]"
+"""Of LIBERO's actions, seven numbers that not every public dataset of it names; a robot's own dataset names them."""
+
 Kind = Literal["collect", "train", "eval", "robot", "table"]
 
 
@@ -116,6 +119,7 @@ def _training(study: Study, where: Where, variant: Variant, seed: int, small: bo
         *_trainer(where),
         "--policy.type=quantile",
         *backbone,
+        *([GRIPPERS] if study.evaluations else []),
         *(f"--policy.{name}={_spell(value)}" for name, value in {**own, **variant.policy}.items()),
         f"--policy.scheduler_warmup_steps={SMALL['warmup'] if small else study.warmup}",
         f"--policy.device={where.device}",
