@@ -5,7 +5,7 @@ TEST_PROCESSES ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize \
-	serve-load serve-fuzz soak adaptive format lock clean
+	serve-load serve-fuzz soak study-kills adaptive format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ serve-fuzz: .venv/.ready ## 200,000 malformed frames against a running server; w
 
 adaptive: .venv/.ready ## adaptive replanning against fixed steps in the embedded scene; resumes; writes runs/adaptive/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.adaptive
+
+study-kills: .venv/.ready ## the ablation study in miniature from start to table, killed twice on the way; writes runs/study-kills/ (minutes)
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.study_kills
 
 soak: .venv/.ready ## an hour of clients: the server's memory, descriptors and threads stay flat; writes runs/soak/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_soak

@@ -78,7 +78,9 @@ def evaluate(
     workers: Annotated[int, typer.Option(min=1, help="Processes, one simulator each.")] = min(4, os.cpu_count() or 1),
     timeout: Annotated[float, typer.Option(help="Seconds of wall time after which an episode hangs.")] = 600.0,
     camera_size: Annotated[int, typer.Option(min=1, help="Pixels of the square cameras.")] = 256,
-    device: Annotated[str, typer.Option(help="Where policies compute: cpu, cuda, mps.")] = "cpu",
+    device: Annotated[
+        str | None, typer.Option(help="Where policies compute: cuda, mps or cpu; the best there is if left out.")
+    ] = None,
     side_files: Annotated[bool, typer.Option(help="Write actions, states, quantiles and a film strip.")] = True,
     video: Annotated[bool, typer.Option(help="With side files: also a video of what the policy saw.")] = True,
     by_task: Annotated[bool, typer.Option(help="One line per task in the table.")] = False,
@@ -142,6 +144,7 @@ def evaluate(
             lines = _lines(sources, decoder)
             plan = choice.plan(entries, lines, mixed=budget is not None or until is not None)
         make_crew = _crew(engine, replicas)
+        device = _device(device, sources, engine)
         halts_of(budget, until, plan, [])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -248,6 +251,22 @@ def _crew(engine: str, replicas: int) -> "MakeCrew | None":
     from lerobot_policy_quantile.evaluation.ray_engine import ray_crew
 
     return ray_crew(replicas)
+
+
+def _device(named: str | None, sources: dict[str, str], engine: str) -> str:
+    """Where policies compute, told on standard error; experts and servers need no device here."""
+    from lerobot_policy_quantile.devices import choose_device
+    from lerobot_policy_quantile.evaluation.openpi_policies import is_server
+    from lerobot_policy_quantile.workshop import is_expert
+
+    if all(is_expert(source) or is_server(source) for source in sources.values()):
+        return "cpu"
+    if engine == "ray" and float(os.environ.get("QHEAD_GPUS_PER_REPLICA", "0")) > 0:
+        chosen = named or "cuda"  # the replicas' machines have it, whatever this one has
+    else:
+        chosen = choose_device(named)
+    typer.echo(f"policies compute on {chosen}", err=True)
+    return chosen
 
 
 def _canonical(decoder: str) -> str:

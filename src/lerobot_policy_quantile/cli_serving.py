@@ -52,7 +52,9 @@ def serve(
     token_file: Annotated[Path | None, typer.Option(help=f"File with the token, instead of {TOKEN_VARIABLE}.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate chain (PEM); needs --key.")] = None,
     key: Annotated[Path | None, typer.Option(help="TLS private key (PEM).")] = None,
-    device: Annotated[str, typer.Option(help="Where the policy computes: cpu, cuda, mps.")] = "cpu",
+    device: Annotated[
+        str | None, typer.Option(help="Where the policy computes: cuda, mps or cpu; the best there is if left out.")
+    ] = None,
     camera: Annotated[
         list[str] | None,
         typer.Option(help="FEATURE=NAME: what a camera of the policy is called in requests. Repeatable."),
@@ -104,9 +106,12 @@ def serve(
         raise typer.BadParameter(str(error)) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a client's faults are in the metrics
+    from lerobot_policy_quantile.devices import choose_device
     from lerobot_policy_quantile.served_policy import load_served_policy
 
     try:
+        device = choose_device(device)
+        typer.echo(f"the policy computes on {device}")
         model = load_served_policy(policy, device=device, names=names)
         asyncio.run(_serve(model, settings, str(policy)))
     except (ValueError, OSError) as error:
