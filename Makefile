@@ -84,7 +84,7 @@ format: .venv/.ready ## fix what lint and format can fix
 	@.venv/bin/ruff format .
 
 lock: .venv/.ready ## resolve the newest allowed versions into requirements.lock
-	@.venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.12 --no-header --extra cluster --group dev \
+	@.venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.12 --no-header --extra all --group dev \
 		pyproject.toml --output-file requirements.lock
 
 clean: ## remove the environment and what runs left behind

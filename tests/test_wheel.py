@@ -1,4 +1,4 @@
-"""Discovery from a built wheel: in a clean environment LeRobot knows the type and loads a saved policy."""
+"""The built wheel, without extras, in a clean environment: LeRobot knows the type, trains it, loads a saved policy."""
 
 import re
 import shutil
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
-from tests.support.command_line import BIN, ROOT, environment
+from tests.support.command_line import BIN, ROOT, environment, train_arguments
+from tests.support.datasets import make_dataset
 from tests.support.policies import STATS, make_policy
 
 pytestmark = pytest.mark.slow
@@ -67,6 +68,29 @@ def test_lerobot_train_knows_the_type(clean, tmp_path):
     text = quietly(clean / "bin" / "lerobot-train", "--help", cwd=tmp_path)
     (choices,) = re.findall(r"^  --policy.type \{(.*)\}", text, flags=re.MULTILINE)
     assert "quantile" in choices.split(",")
+
+
+def test_ten_training_steps_run_without_a_simulator(clean, tmp_path):
+    assert not list(clean.glob("lib/python*/site-packages/mujoco"))
+    make_dataset(tmp_path / "data", frames=20)
+    arguments = train_arguments(tmp_path / "data", tmp_path / "run", "--steps=10", "--policy.chunk_size=10")
+    quietly(clean / "bin" / "lerobot-train", *arguments, cwd=tmp_path)
+    assert (tmp_path / "run" / "checkpoints" / "000010" / "pretrained_model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(("command", "extra"), [("eval", "sim"), ("serve", "serve")])
+def test_commands_name_the_extra_they_need(clean, tmp_path, command, extra):
+    assert command in quietly(clean / "bin" / "qhead", "--help", cwd=tmp_path)
+    arguments = (
+        clean / "bin" / "qhead",
+        command,
+        "--policy",
+        "nowhere",
+        *(("--out", "o") if command == "eval" else ()),
+    )
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"pip install 'lerobot_policy_quantile[{extra}]'" in done.stderr
 
 
 def test_a_saved_policy_loads_in_a_fresh_process(clean, tmp_path):

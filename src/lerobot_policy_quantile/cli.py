@@ -18,6 +18,7 @@ from lerobot_policy_quantile.cli_serving import SERVE_HELP, client, serve
 from lerobot_policy_quantile.cli_studies import RUN_HELP, run
 from lerobot_policy_quantile.cli_study import study
 from lerobot_policy_quantile.cli_table import compare, table
+from lerobot_policy_quantile.extras import needs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -98,16 +99,16 @@ def decoders(
     Console().print(table)
 
 
-app.command()(collect)
-app.command()(replay)
-app.command()(pretrain)
-app.command("eval", help=EVAL_HELP)(evaluate)
+app.command()(needs("sim")(collect))
+app.command()(needs("sim")(replay))
+app.command()(needs("sim")(pretrain))
+app.command("eval", help=EVAL_HELP)(needs("sim")(evaluate))
 app.command()(table)
 app.command()(compare)
-app.command("serve", help=SERVE_HELP)(serve)
-app.command()(client)
+app.command("serve", help=SERVE_HELP)(needs("serve")(serve))
+app.command()(needs("serve")(client))
 app.command()(doctor)
-app.command()(report)
+app.command()(needs("report")(report))
 study.command("run", help=RUN_HELP)(run)
 app.add_typer(study, name="study")
 app.add_typer(data, name="data")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from lerobot_policy_quantile.extras import needs
 from lerobot_policy_quantile.processes import MemoryWatch, share_cores
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ TWO_DEMO_HELP = "\n\n".join(
 
 
 @study.command("two-demo", help=TWO_DEMO_HELP)
+@needs("sim", "report")
 def two_demo(
     out: Annotated[Path, typer.Option(help="Folder of the study.")],
     settings: Annotated[str, typer.Option(help="demo, study or a TOML file.")] = "demo",
@@ -95,6 +97,7 @@ def two_demo(
 
 
 @study.command()
+@needs("report")
 def summarise(
     into: Annotated[Path, typer.Option(help="Folder of the summaries; what it holds already stays.")],
     folders: Annotated[

@@ -11,7 +11,8 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 
-DISTRIBUTION = "lerobot_policy_quantile"
+from lerobot_policy_quantile.extras import DISTRIBUTION, EXTRAS, missing_extras
+
 GL_FIX = (
     "install OpenGL (Debian, Ubuntu: apt-get install libegl1 libgl1-mesa-dri; Fedora: dnf install mesa-libEGL"
     " mesa-dri-drivers) and set MUJOCO_GL=egl, or MUJOCO_GL=osmesa with libosmesa6"
@@ -44,20 +45,33 @@ def examine() -> list[Finding]:
 
 
 def check_versions() -> Iterator[Finding]:
-    """Installed packages against this distribution's own requirements; the simulator's are exact pins."""
+    """Installed packages against this distribution's own requirements; the simulator's are exact pins.
+
+    What belongs to an extra may be absent; of another version it must not be.
+    """
     for text in requires(DISTRIBUTION) or []:
         requirement = Requirement(text)
-        if requirement.marker is not None and not requirement.marker.evaluate():
+        extra = _extra_of(requirement)
+        if extra is None:
             continue
         wanted = str(requirement.specifier)
         fix = f"pip install '{requirement.name}{wanted}'"
         try:
             installed = version(requirement.name)
         except PackageNotFoundError:
-            yield Finding(requirement.name, "fail", "not installed", fix)
+            if extra:
+                fix = f"pip install '{DISTRIBUTION}[{extra}]'"
+            yield Finding(requirement.name, "warn" if extra else "fail", "not installed", fix)
             continue
         fits = requirement.specifier.contains(installed, prereleases=True)
         yield Finding(requirement.name, "ok" if fits else "fail", f"{installed} (wanted {wanted})", "" if fits else fix)
+
+
+def _extra_of(requirement: Requirement) -> str | None:
+    """The extra that asks for a requirement on this machine; empty if the policy itself does, None if nothing does."""
+    if requirement.marker is None:
+        return ""
+    return next((extra for extra in ("", *EXTRAS) if requirement.marker.evaluate({"extra": extra})), None)
 
 
 def check_sqlite(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> Finding:
@@ -70,6 +84,8 @@ def check_sqlite(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> Findin
 
 def check_rendering(code: str = _RENDER) -> Finding:
     """Render one picture in a process of its own: a missing driver may end a process without a word."""
+    if absent := missing_extras("sim"):
+        return Finding("rendering", "warn", "no simulator", absent)
     import lerobot_policy_quantile.scenes  # noqa: F401  (chooses a MUJOCO_GL where none is set)
 
     backend = os.environ.get("MUJOCO_GL", "(not set)")
