@@ -1,12 +1,13 @@
 """A new policy starts from named weights, or says that it does not; what cannot be had is refused before any model."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from lerobot_policy_quantile import modeling_quantile
+from lerobot_policy_quantile import modeling_quantile, processor_quantile
 from lerobot_policy_quantile.backbone import VARIANTS, weights
 from lerobot_policy_quantile.base_policy import base_checkpoint
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
@@ -63,6 +64,16 @@ def test_a_checkpoint_that_was_trained_from_random_weights_loads_whatever_is_fro
     config = QuantilePolicy.from_pretrained(tmp_path).config
     config.freeze_vlm = True
     assert QuantilePolicy.from_pretrained(tmp_path, config=config).config.freeze_vlm
+
+
+def test_a_tokenizer_that_cannot_be_had_is_refused_before_a_model_is_built(no_model, monkeypatch):
+    def fetch(source, **settings):
+        raise OSError("You are trying to access a gated repo.\nMake sure")
+
+    monkeypatch.setattr(processor_quantile.AutoTokenizer, "from_pretrained", fetch)
+    meta = SimpleNamespace(features={})
+    with pytest.raises(ValueError, match=r"tokenizer 'google/x' cannot be had \(You are .* gated repo\.\); accept its"):
+        QuantilePolicy(make_config(tokenizer="google/x", grippers=[]), dataset_meta=meta)
 
 
 def test_a_broken_file_is_refused_before_a_model_is_built(no_model, tmp_path):

@@ -33,7 +33,7 @@ from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.grippers import settle_grippers
 from lerobot_policy_quantile.initial_weights import find_initial_weights
 from lerobot_policy_quantile.model_card import make_model_card
-from lerobot_policy_quantile.processor_quantile import require_cameras, require_finite_rows
+from lerobot_policy_quantile.processor_quantile import load_tokenizer, require_cameras, require_finite_rows
 from lerobot_policy_quantile.seen_frames import SeenFrames
 from lerobot_policy_quantile.statistics import use_exact_statistics
 from lerobot_policy_quantile.training_noise import keep_labels, keyed_generator
@@ -85,6 +85,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         config.validate_features()
         weights = find_initial_weights(config) if load_backbone_weights else None
         if dataset_meta is not None:
+            if load_backbone_weights:  # a new policy: what its processors will need is looked for before it is built
+                load_tokenizer(config.tokenizer_source)
             use_exact_statistics(dataset_meta)
         settle_grippers(config, dataset_meta, must_tell=load_backbone_weights)
         self.backbone = build_backbone(config)

@@ -216,7 +216,15 @@ def load_tokenizer(source: str) -> Tokenizer:
             raise ValueError(f"tokenizer must be a folder with tokenizer.json; got {source}, which has none")
         fast: Any = PreTrainedTokenizerFast
         return _with_padding(fast(tokenizer_file=str(folder / "tokenizer.json")), folder)
-    return _with_padding(AutoTokenizer.from_pretrained(source, use_fast=True), folder)
+    try:
+        fetched = AutoTokenizer.from_pretrained(source, use_fast=True)
+    except OSError as error:
+        reason = str(error).strip().split("\n", 1)[0]
+        raise ValueError(
+            f"tokenizer {source!r} cannot be had ({reason}); accept its licence on the hub and log in (hf auth login),"
+            " or set policy.tokenizer to a folder with tokenizer.json"
+        ) from error
+    return _with_padding(fetched, folder)
 
 
 def _with_padding(fast: Any, folder: Path) -> Tokenizer:
