@@ -16,7 +16,8 @@ EXTRAS = {
 }
 """Extra -> the modules it brings. `[all]` brings every extra."""
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def missing_modules(extra: str) -> list[str]:
