@@ -192,13 +192,14 @@ def test_a_missing_camera_is_refused_with_what_is_there(pipelines):
 
 
 def test_exact_quantiles_are_the_datas_and_lerobots_are_not(tmp_path):
-    """Two episodes on the two sides of zero: the mean of their quantiles is a range neither has."""
+    """Two episodes on the two sides of zero: neither the mean of their quantiles (LeRobot 0.6.1) nor the widest of them
+    (later) is the data's."""
     dataset = make_dataset(tmp_path / "data", episodes=2, frames=40)
     actions = np.stack([np.asarray(row["action"]) for row in dataset.hf_dataset])
     expected = np.quantile(actions.astype(np.float64), [0.01, 0.99], axis=0)
     exact = exact_statistics(tmp_path / "data")["action"]
     np.testing.assert_allclose([exact["q01"], exact["q99"]], expected, rtol=1e-6)
-    assert abs(dataset.meta.stats["action"]["q99"][0] - expected[1, 0]) > 0.5
+    assert abs(np.stack([dataset.meta.stats["action"][name] for name in ("q01", "q99")]) - expected).max() > 0.01
     use_exact_statistics(dataset.meta)
     np.testing.assert_allclose(dataset.meta.stats["action"]["q99"], expected[1], rtol=1e-6)
     assert "mean" in dataset.meta.stats["action"]

@@ -1,10 +1,12 @@
 """What a model card says about this policy, added to LeRobot's own card."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
+from lerobot.policies.pretrained import PreTrainedPolicy
 
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core.decoders import canonical_text
@@ -12,6 +14,29 @@ from lerobot_policy_quantile.core.levels import quantile_levels
 
 METRICS = ("coverage_50", "coverage_80", "coverage_95", "width_80")
 _PLACE = "## Inputs & Outputs"
+
+
+def lerobots_card(
+    policy: PreTrainedPolicy,
+    dataset_repo_id: str,
+    model_type: str,
+    license: str | None,  # noqa: A002
+    tags: list[str] | None,
+    cfg: Any,
+    dataset_meta: Any,
+) -> ModelCard:
+    """LeRobot's own card: a method of every policy up to 0.6.1, a function of the configuration after it."""
+    inherited: Any = getattr(PreTrainedPolicy, "generate_model_card", None)
+    if inherited is not None:
+        written: ModelCard = inherited(policy, dataset_repo_id, model_type, license, tags, cfg, dataset_meta)
+        return written
+    from lerobot.common import train_utils
+
+    config = replace(policy.config, license=license, tags=tags)
+    written = train_utils.generate_model_card(config, cfg=cfg, dataset_meta=dataset_meta)
+    data: Any = written.data
+    data.datasets = dataset_repo_id
+    return written
 
 
 def make_model_card(card: ModelCard, config: QuantileConfig, log: Mapping[str, float]) -> ModelCard:

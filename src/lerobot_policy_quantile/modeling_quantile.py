@@ -32,7 +32,7 @@ from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.grippers import settle_grippers
 from lerobot_policy_quantile.initial_weights import find_initial_weights
-from lerobot_policy_quantile.model_card import make_model_card
+from lerobot_policy_quantile.model_card import lerobots_card, make_model_card
 from lerobot_policy_quantile.processor_quantile import load_tokenizer, require_cameras, require_finite_rows
 from lerobot_policy_quantile.seen_frames import SeenFrames
 from lerobot_policy_quantile.statistics import use_exact_statistics
@@ -69,6 +69,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
     config_class = QuantileConfig
     name = "quantile"
     _no_split_modules: ClassVar[list[str]] = list(Backbone._no_split_modules)
+    _fsdp_wrap_modules: ClassVar[list[str]] = list(Backbone._no_split_modules)  # the same, for LeRobot after 0.6.1
 
     config: QuantileConfig
     noise_key: Int[Tensor, "2"]
@@ -159,7 +160,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         Without seeds, episodes are numbered on from `config.episode_seed`: the n-th episode after
         loading gets the same noise whatever the batch size.
         """
-        self._queue: deque[Float[Tensor, "b d"]] = deque()
+        self._action_queue: deque[Float[Tensor, "b d"]] = deque()
         self._episodes: list[Episode] | None = None if seeds is None else [Episode(seed) for seed in seeds]
 
     def optimize(self, *, packed: bool = False, int8: bool = False, compile: bool = False) -> Self:  # noqa: A002
@@ -182,10 +183,10 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
     def select_action(self, batch: dict[str, Tensor], **_: Any) -> Float[Tensor, "b d"]:
         """The next action; plans again when the first `n_action_steps` of a chunk are used up."""
         self.eval()
-        if not self._queue:
+        if not self._action_queue:
             chunk = self.predict_action_chunk(batch)[:, : self.config.n_action_steps]
-            self._queue.extend(chunk.unbind(1))
-        return self._queue.popleft()
+            self._action_queue.extend(chunk.unbind(1))
+        return self._action_queue.popleft()
 
     @staticmethod
     def begin_episode(seed: int) -> Episode:
@@ -369,11 +370,11 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         load_own_weights(model, Path(model_file).parent)
         return model
 
-    def _save_pretrained(self, save_directory: Path, state_dict: dict[str, Tensor] | None = None) -> None:
-        """Weights and configuration; paths of this machine are left out."""
+    def _save_pretrained(self, save_directory: Path, **gathered: Any) -> None:
+        """Weights and configuration; paths of this machine are left out. LeRobot 0.6.1 hands in what FSDP gathered."""
         config, self.config = self.config, portable(self.config)
         try:
-            super()._save_pretrained(save_directory, state_dict=state_dict)
+            super()._save_pretrained(save_directory, **gathered)
         finally:
             self.config = config
 
@@ -387,7 +388,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         dataset_meta: Any = None,
     ) -> ModelCard:
         """LeRobot's model card with what is ours: base model, head, levels, decoder."""
-        card = super().generate_model_card(dataset_repo_id, model_type, license, tags, cfg, dataset_meta)
+        card = lerobots_card(self, dataset_repo_id, model_type, license, tags, cfg, dataset_meta)
         return make_model_card(card, self.config, self._last_log)
 
 

@@ -1,8 +1,9 @@
 """Exact q01 and q99 of a LeRobot dataset's states and actions, from its data.
 
-The quantiles that LeRobot 0.6.1 keeps in a dataset's metadata are means of per-episode quantiles:
-two episodes that live in different places give a range that neither has. Normalisation is affine
-between these two numbers (M10), so they are read from all frames instead.
+The quantiles that LeRobot 0.6.1 keeps in a dataset's metadata are means of per-episode quantiles: two
+episodes that live in different places give a range that neither has. Later versions keep the widest
+of them, which one episode decides. Normalisation is affine between these two numbers (M10), so they
+are read from all frames instead.
 """
 
 import json
