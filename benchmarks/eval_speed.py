@@ -26,9 +26,9 @@ from statistics import median
 import numpy as np
 from timing import Row, interleaved, milliseconds_row, ratio_row, write
 
+from lerobot_policy_quantile.evaluation.cameras import CAMERAS
 from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Observation
 from lerobot_policy_quantile.evaluation.journal import read_rows
-from lerobot_policy_quantile.evaluation.lerobot_policies import CAMERAS
 from lerobot_policy_quantile.scenes.libero_assets import find_assets, libero_settings
 from lerobot_policy_quantile.workshop import SceneWorkshop
 

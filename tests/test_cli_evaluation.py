@@ -20,6 +20,7 @@ from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.evaluation.journal import read_errors, read_rows
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.workshop import SceneWorkshop
 from tests.support.openpi_server import openpi_server
 
 QHEAD = Path(sys.executable).parent / "qhead"
@@ -131,6 +132,7 @@ def test_a_server_is_a_policy_by_its_address(tmp_path):
         (("--policy", "expert", "--decoder", "shraed"), "did you mean 'shared'?"),
         (("--policy", "expert", "--indices", "9-0"), "--indices must read like 0-9"),
         (("--policy", "expert", "--wording", "bdll"), "did you mean 'bddl'?"),
+        (("--policy", "expert", "--camera", "side=x"), "--camera must read like external=observation.images.front"),
     ],
 )
 def test_wrong_usage_is_told_with_what_is_allowed(tmp_path, arguments, said):
@@ -138,6 +140,20 @@ def test_wrong_usage_is_told_with_what_is_allowed(tmp_path, arguments, said):
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.replace("│", " ").split())
     assert not list(tmp_path.iterdir())
+
+
+def test_other_camera_names_are_asked_for_before_anything_runs_and_stand_in_the_rows(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "policy")
+    config = tmp_path / "policy" / "config.json"
+    config.write_text(config.read_text().replace('"observation.images.image"', '"observation.images.front"'))
+    refused = invoke("eval", "--policy", tmp_path / "policy", "--out", tmp_path / "run")
+    assert refused.exit_code == 2
+    assert "--camera external=observation.images.front" in " ".join(refused.stderr.replace("│", " ").split())
+    assert not (tmp_path / "run").exists()
+    cameras = {"external": "observation.images.front", "wrist": "observation.images.image2"}
+    policy = SceneWorkshop({"ours": str(tmp_path / "policy")}, cameras=cameras).policy("ours")
+    assert policy.context["cameras"] == "external=observation.images.front, wrist=observation.images.image2"
+    assert "cameras" not in SceneWorkshop({"ours": str(folder)}).policy("ours").context
 
 
 def test_a_folder_that_cannot_be_loaded_is_found_before_anything_runs(folder, tmp_path):

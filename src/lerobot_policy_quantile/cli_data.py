@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from lerobot_policy_quantile.extras import needs
+
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.upstream.sources import Converted
 
@@ -28,6 +30,7 @@ Assets = Annotated[
 
 
 @data.command()
+@needs("sim")
 def plus(sources: From, out: Out = None, assets: Assets = True) -> None:
     """Convert LIBERO-Plus: git clone https://github.com/sylvestf/LIBERO-plus, qhead data plus --from LIBERO-plus.
 
@@ -40,6 +43,7 @@ def plus(sources: From, out: Out = None, assets: Assets = True) -> None:
 
 
 @data.command()
+@needs("sim")
 def pro(sources: From, out: Out = None, assets: Assets = True) -> None:
     """Convert LIBERO-Pro: git clone https://github.com/Zxy-MLlab/LIBERO-PRO, and its perturbed tasks from the hub.
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,6 +79,13 @@ def evaluate(
     workers: Annotated[int, typer.Option(min=1, help="Processes, one simulator each.")] = min(4, os.cpu_count() or 1),
     timeout: Annotated[float, typer.Option(help="Seconds of wall time after which an episode hangs.")] = 600.0,
     camera_size: Annotated[int, typer.Option(min=1, help="Pixels of the square cameras.")] = 256,
+    camera: Annotated[
+        Strings,
+        typer.Option(
+            help="external=FEATURE or wrist=FEATURE: what a policy folder calls a camera, such as"
+            " external=observation.images.front; LIBERO's names if left out. Repeatable."
+        ),
+    ] = [],  # noqa: B006
     device: Annotated[
         str | None, typer.Option(help="Where policies compute: cuda, mps or cpu; the best there is if left out.")
     ] = None,
@@ -117,6 +125,7 @@ def evaluate(
 ) -> None:
     """Run policies in closed loop; `EVAL_HELP` is what the user reads."""
     share_cores(workers)
+    from lerobot_policy_quantile.evaluation.cameras import parse_cameras
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.journal import JournalError
     from lerobot_policy_quantile.evaluation.plan import parse_numbers
@@ -126,7 +135,8 @@ def evaluate(
     choice = None
     try:
         require_wording(wording)
-        sources = _sources(policy)  # before anything that takes time
+        cameras = parse_cameras(camera)
+        sources = _sources(policy, cameras)  # before anything that takes time
         if suite is not None:
             _require_left_out(context, "scene", "tasks", "indices")
             base_seed = parse_numbers("--seeds", seeds)[0]
@@ -149,7 +159,7 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     whose, its_limit = (None, None) if choice is None else (protocol, limit)
-    workshop = SceneWorkshop(sources, camera_size, device, whose, its_limit, wording)
+    workshop = SceneWorkshop(sources, camera_size, device, whose, its_limit, wording, cameras)
     facts = None if choice is None else choice.facts(entries)
     side = SideFiles(out / "side", video) if side_files else None
     how = Running(out, limit, workers, timeout, side, by_task, budget, until, facts, make_crew)
@@ -169,8 +179,9 @@ def _require_left_out(context: typer.Context, *names: str) -> None:
         raise ValueError(f"--suite says which scenes, tasks and initial states are run; leave out {', '.join(given)}")
 
 
-def _sources(policies: list[str]) -> dict[str, str]:
+def _sources(policies: list[str], cameras: Mapping[str, str]) -> dict[str, str]:
     """Policy name -> where it comes from; refuses what is neither an expert nor a saved policy."""
+    from lerobot_policy_quantile.evaluation.cameras import require_cameras
     from lerobot_policy_quantile.evaluation.openpi_policies import ServerAddress, is_server
     from lerobot_policy_quantile.evaluation.policy_folder import require_policy_folder
     from lerobot_policy_quantile.scenes.expert import Route
@@ -191,6 +202,7 @@ def _sources(policies: list[str]) -> dict[str, str]:
             )
         else:
             require_policy_folder(Path(source))
+            require_cameras(Path(source), cameras)
         if sources.setdefault(name, source) != source:
             raise ValueError(f"--policy must use a name once; {name!r} stands for {sources[name]!r} and {source!r}")
     return sources

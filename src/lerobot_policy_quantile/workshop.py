@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from lerobot_policy_quantile.evaluation.benchmarks import limit_of
+from lerobot_policy_quantile.evaluation.cameras import CAMERAS, spelled
 from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.scenes.wording import TASK
@@ -40,6 +41,8 @@ class SceneWorkshop:
     """Another limit than the protocol's; every row says that too."""
     wording: str = TASK
     """Which words LIBERO's scenes speak."""
+    cameras: Mapping[str, str] = field(default_factory=lambda: CAMERAS)
+    """A scene's cameras -> what saved policies call them; every row says so where it is not as in LIBERO."""
 
     def scene(self, name: str) -> "Scene":
         """A scene of the registry; `+obstacle` behind its name puts the obstacle in."""
@@ -74,11 +77,14 @@ class SceneWorkshop:
 
         _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
         try:
-            return load_lerobot_policy(Path(source), device=self.device)
+            loaded = load_lerobot_policy(Path(source), device=self.device, cameras=self.cameras)
         except Exception as error:  # whatever LeRobot or torch raise here, they will raise again
             raise UnusablePolicyError(
                 f"policy {policy!r} cannot be loaded from {source}: {type(error).__name__}: {error}"
             ) from error
+        if self.cameras != CAMERAS:
+            loaded.context["cameras"] = spelled(self.cameras)
+        return loaded
 
     def require_answers(self, keys: Iterable[EpisodeKey]) -> None:
         """Refuse keys whose policy server cannot be reached or does not know their decoder, before any of them is run.

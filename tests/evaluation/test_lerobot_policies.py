@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core.decoders import PRESETS
+from lerobot_policy_quantile.evaluation.cameras import CAMERAS, parse_cameras, require_cameras
 from lerobot_policy_quantile.evaluation.contract import Observation, UnusablePolicyError
 from lerobot_policy_quantile.evaluation.lerobot_policies import (
-    CAMERAS,
     EpisodicPolicy,
     PlainPolicy,
     fingerprint,
@@ -100,6 +100,58 @@ def test_eight_rows_in_a_batch_equal_eight_alone(episodic, decoder):
             assert chunk.quantiles.shape == (policy.n_action_steps, 7, 21)
             np.testing.assert_allclose(chunk.actions, single.actions, atol=2e-6)
             np.testing.assert_allclose(chunk.quantiles, single.quantiles, atol=2e-6)
+
+
+def test_a_policy_whose_dataset_calls_its_cameras_otherwise(ours, tmp_path):
+    """The same weights under other names give the same actions, once it is said which camera is which."""
+    shutil.copytree(ours, tmp_path, dirs_exist_ok=True)
+    for file in tmp_path.glob("*.json"):
+        text = file.read_text().replace('"observation.images.image2"', '"observation.images.hand"')
+        file.write_text(text.replace('"observation.images.image"', '"observation.images.front"'))
+    with pytest.raises(
+        ValueError, match=r"reads the pictures observation\.images\.front.*--camera external=observation"
+    ):
+        require_cameras(tmp_path, parse_cameras(["wrist=observation.images.hand"]))
+    cameras = parse_cameras(["external=observation.images.front", "wrist=observation.images.hand"])
+    require_cameras(tmp_path, cameras)
+    crossed = dict(zip(cameras, reversed(cameras.values()), strict=True))
+    seen = observations(2)
+
+    def actions(folder, named):
+        policy = load_lerobot_policy(folder, cameras=named)
+        return np.stack(
+            [chunk.actions for chunk in policy.act(seen, [policy.begin(s, None, "median") for s in (0, 1)])]
+        )
+
+    expected = actions(ours, None)
+    np.testing.assert_array_equal(actions(tmp_path, cameras), expected)
+    assert not np.array_equal(actions(tmp_path, crossed), expected)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (
+            ["side=observation.images.side"],
+            "--camera must read like external=observation.images.front, of external, wrist",
+        ),
+        (["external"], "got 'external'"),
+        (["wrist="], "got 'wrist='"),
+        (["wrist=observation.images.image"], "must name a feature once"),
+    ],
+)
+def test_cameras_are_named_one_by_one(texts, said):
+    with pytest.raises(ValueError, match=said.replace(".", r"\.")):
+        parse_cameras(texts)
+
+
+def test_pictures_that_are_never_sent_need_no_camera(ours, tmp_path):
+    """LeRobot's pi policies declare `empty_camera_0` and fill it themselves."""
+    config = json.loads((ours / "config.json").read_text())
+    picture = config["input_features"]["observation.images.image"]
+    config["input_features"]["observation.images.empty_camera_0"] = picture
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    require_cameras(tmp_path, CAMERAS)
 
 
 @pytest.mark.parametrize("decoder", ["median", "shared(l=0.1, rho=0.9)"])

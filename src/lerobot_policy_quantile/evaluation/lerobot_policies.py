@@ -20,6 +20,7 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from safetensors import safe_open
 from torch import Tensor
 
+from lerobot_policy_quantile.evaluation.cameras import CAMERAS, awaited
 from lerobot_policy_quantile.evaluation.contract import (
     OWN_DECODER,
     Chunk,
@@ -29,9 +30,6 @@ from lerobot_policy_quantile.evaluation.contract import (
     World,
 )
 from lerobot_policy_quantile.evaluation.policy_folder import CONFIG, require_policy_folder
-
-CAMERAS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
-"""A world's cameras under the names LeRobot gives them in LIBERO."""
 
 
 def load_lerobot_policy(
@@ -91,7 +89,7 @@ class _LeRobotPolicy:
 
     def _batch(self, observations: Sequence[Observation]) -> dict[str, Any]:
         """As LeRobot's processors take it: channels first, in [0, 1], one text per row."""
-        wanted = set(self._policy.config.image_features)
+        wanted = awaited(self._policy.config.image_features)
         known = self._cameras
         cameras = {key: name for name, key in known.items() if name in observations[0].images and key in wanted}
         if missing := wanted - set(cameras):
