@@ -37,7 +37,7 @@ def test_one_command_writes_data_log_figures_card_and_a_policy_that_acts(run):
     card = (run / "policy" / "README.md").read_text()
     assert "privileged positions" in card
     assert re.search(r"\| moments of play.*\| [1-9]", card)
-    policy = SceneWorkshop({"ours": str(run / "policy")}, 96).policy("ours", "median")
+    policy = SceneWorkshop({"ours": str(run / "policy")}, 96).policy("ours")
     assert policy.n_action_steps == 3
 
 
