@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from lerobot.configs import PreTrainedConfig
+from lerobot.lerobot_types import TransitionKey
 from lerobot.policies.factory import make_policy as lerobot_make_policy
 from lerobot.policies.factory import make_pre_post_processors
 from lerobot.policies.pi05.processor_pi05 import Pi05PrepareStateTokenizerProcessorStep
@@ -15,8 +16,8 @@ from lerobot.processor.converters import create_transition
 from tokenizers import Tokenizer
 
 from lerobot_policy_quantile.processor_quantile import (
+    ImageStep,
     PromptTokenizerStep,
-    fit_image,
     load_tokenizer,
     make_quantile_pre_post_processors,
     prompt_text,
@@ -160,8 +161,13 @@ def test_the_committed_tokenizer_is_the_scripts(tmp_path, monkeypatch):
 # --- images -----------------------------------------------------------------------------------
 
 
+def fitted(image: torch.Tensor) -> torch.Tensor:
+    transition = {TransitionKey.OBSERVATION: {CAMERA: image}}
+    return ImageStep([CAMERA], [64, 64])(transition)[TransitionKey.OBSERVATION][CAMERA]
+
+
 def test_images_keep_their_ratio_and_are_padded_with_black():
-    image = fit_image(CAMERA, torch.ones(1, 3, 32, 64), (64, 64))
+    image = fitted(torch.ones(1, 3, 32, 64))
     assert image.shape == (1, 3, 64, 64)
     assert (image[:, :, 16:48] == 1).all()
     assert (image[:, :, :16] == -1).all()
@@ -170,13 +176,13 @@ def test_images_keep_their_ratio_and_are_padded_with_black():
 
 def test_bytes_and_fractions_mean_the_same_image():
     bytes_ = torch.randint(256, (2, 3, 64, 64), dtype=torch.uint8)
-    torch.testing.assert_close(fit_image(CAMERA, bytes_, (64, 64)), fit_image(CAMERA, bytes_ / 255, (64, 64)))
+    torch.testing.assert_close(fitted(bytes_), fitted(bytes_ / 255))
 
 
 @pytest.mark.parametrize(("image", "says"), [(torch.full((1, 3, 8, 8), 200.0), "0, 1"), (torch.zeros(1, 8, 8), "axes")])
 def test_images_in_other_units_or_shapes_are_refused(image, says):
     with pytest.raises(ValueError, match=says):
-        fit_image(CAMERA, image, (64, 64))
+        fitted(image)
 
 
 def test_a_missing_camera_is_refused_with_what_is_there(pipelines):

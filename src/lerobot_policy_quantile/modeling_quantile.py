@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from huggingface_hub import ModelCard
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from lerobot.configs import PreTrainedConfig
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.processor import PolicyAction, PolicyProcessorPipeline
@@ -23,8 +23,7 @@ from lerobot_policy_quantile.backbone import Backbone, Prefix
 from lerobot_policy_quantile.backbone.weights import load_own_weights
 from lerobot_policy_quantile.checkpoint_config import portable, require_same_meaning
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
-from lerobot_policy_quantile.core._checks import require_shape
-from lerobot_policy_quantile.core.calibration import interval_coverage, interval_width
+from lerobot_policy_quantile.core._devices import send
 from lerobot_policy_quantile.core.decoders import Decoded, Decoder, parse_decoder
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.heads import Expert, Prediction, QuantileHead, training_loss
@@ -33,16 +32,15 @@ from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.grippers import settle_grippers
 from lerobot_policy_quantile.initial_weights import find_initial_weights
 from lerobot_policy_quantile.model_card import lerobots_card, make_model_card
-from lerobot_policy_quantile.processor_quantile import load_tokenizer, require_cameras, require_finite_rows
+from lerobot_policy_quantile.processor_quantile import load_tokenizer, require_cameras
 from lerobot_policy_quantile.seen_frames import SeenFrames
 from lerobot_policy_quantile.statistics import use_exact_statistics
+from lerobot_policy_quantile.training_log import TrainingLog
 from lerobot_policy_quantile.training_noise import keep_labels, keyed_generator
+from lerobot_policy_quantile.training_step import PreciseExpert, RecordingExpert, read_labels, training_log
 
 COPULA_FILE = "copula.safetensors"
 """Beside a checkpoint: `correlation`, what `core.decoders.fit_copula` found in its training data."""
-
-LOGGED_MASSES = (0.5, 0.8, 0.95)
-"""Central intervals whose coverage is logged in training, by the share of actions they should hold."""
 
 
 class Distribution(NamedTuple):
@@ -105,7 +103,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         self._decoder = parse_decoder(config.decoder).with_grippers(config.gripper_dims)
         self._correlation: Tensor | None = None
         self._next_seed = config.episode_seed
-        self._last_log: dict[str, float] = {}
+        self._last_log = TrainingLog({})
         self.reset()
 
     # --- training -----------------------------------------------------------------------------
@@ -113,22 +111,35 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
     def forward(
         self, batch: dict[str, Tensor], reduction: Reduction = "mean"
     ) -> tuple[Float[Tensor, "..."], dict[str, float]]:
-        """Loss and values to log. In training mode labels are dropped; in evaluation mode all count (M14)."""
-        target, valid = self._target(batch)
-        frames = batch["index"].flatten() if "index" in batch else torch.arange(len(target))
-        run, count = (int(part) for part in self.noise_key) if self.training else (0, 0)
-        keep = valid
+        """Loss and values to log. In training mode labels are dropped; in evaluation mode all count.
+
+        On a GPU the log is read from the device when it is used; a prediction of NaN is refused then, or by the next
+        forward, so that the host need not wait for this one.
+        """
+        self._last_log.read()
+        cached = self.training and self.config.prefix_cache is not None
+        digests = self._frame_memory(batch).digests(batch, self.config.image_features) if cached else None
+        labels = read_labels(batch, self.noise_key, (self.config.chunk_size, self.config.action_dim), digests)
+        target, keep, key = labels.target, labels.valid, (0, 0)
         if self.training:
-            keep = keep_labels(valid, self.config.drop_ratio, run=run, forward=count, frames=frames)
+            key = run, count = labels.run, labels.forward
+            keep = keep_labels(
+                labels.valid_on_host, self.config.drop_ratio, run=run, forward=count, frames=labels.frames
+            )
+            keep = send(keep, target.device)
             self.noise_key[1] += 1
-        generator = keyed_generator(run, count, *frames.tolist())
-        prefix = self._kept_prefix(batch) if self.training and self.config.prefix_cache else self.prefix(batch)
+        generator = keyed_generator(*key, *labels.frames)
+        known = batch | {OBS_LANGUAGE_ATTENTION_MASK: labels.text_on_host}
+        if cached:
+            prefix = self._frame_memory(batch).prefix(labels.frames, labels.digests, batch, self)
+        else:
+            prefix = self.prefix(known)
         expert = RecordingExpert(self._expert(prefix, generator=generator))
         with torch.autocast(target.device.type, enabled=False):
             loss = training_loss(
                 self.head, expert, target, keep, drop_ratio=0.0, generator=generator, reduction=reduction
             )
-        log = {"loss": loss.detach().mean().item(), **self._calibration(expert.features, target, valid)}
+        log = training_log(self.head, loss, expert.features, labels)
         if self.training:
             self._last_log = log
         return loss, log
@@ -176,8 +187,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
 
     @torch.no_grad()
     def predict_action_chunk(self, batch: dict[str, Tensor], **_: Any) -> Float[Tensor, "b h d"]:
-        """The next chunk, decoded, in normalised units."""
-        return self._decode(batch)[0]
+        """The next chunk, decoded, in normalised units, on the policy's device."""
+        return send(self._decode(batch)[0], self.noise_key.device)
 
     @torch.no_grad()
     def select_action(self, batch: dict[str, Tensor], **_: Any) -> Float[Tensor, "b d"]:
@@ -201,7 +212,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         *,
         episodes: Sequence[Episode] | None = None,
     ) -> Distribution:
-        """The next chunk together with its quantiles, both in action units.
+        """The next chunk together with its quantiles, both in action units, on the CPU.
 
         `postprocessor` is the policy's own: the one place that knows the units. `episodes`, one per row, come from
         `begin_episode` and may come and go from batch to batch; left out, they are those begun by `reset`.
@@ -247,7 +258,10 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
     def decide(
         self, prefix: Prefix, episodes: Sequence[Episode], decoders: Sequence[Decoder | None] | None = None
     ) -> tuple[Float[Tensor, "b h d"], Prediction, Float[Tensor, "b h d"] | None]:
-        """Expert passes, head and decoder on what was seen: the next chunk, its law and its ranks, normalised."""
+        """Expert passes, head and decoder on what was seen: the next chunk, its law and its ranks, normalised.
+
+        The head's answer comes to the CPU in one copy; decoding is small and happens there.
+        """
         expert = self._expert(prefix, episodes=episodes)
         with torch.autocast(self.noise_key.device.type, enabled=False):
             prediction = self.head.predict(expert, episodes)
@@ -256,13 +270,13 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         chosen = [decoder or self._decoder for decoder in decoders or [None] * len(episodes)]
         decoded = decode_rows(prediction.quantiles, episodes, chosen)
         for episode, chunk in zip(episodes, decoded.actions, strict=True):
-            episode.executed = chunk[: self.config.n_action_steps].cpu()
+            episode.executed = chunk[: self.config.n_action_steps]
         return decoded.actions, prediction, decoded.ranks
 
     def use_copula(self, correlation: Float[Tensor, "c c"]) -> None:
         """Give decoders the ranks' correlation in the training data; only the decoder `copula` reads it."""
-        self._correlation = correlation
-        self._decoder = self._decoder.with_copula(correlation)
+        self._correlation = correlation.cpu()  # where episodes draw
+        self._decoder = self._decoder.with_copula(self._correlation)
 
     def _episodes_of(self, batch: dict[str, Tensor]) -> list[Episode]:
         rows = len(batch[OBS_LANGUAGE_TOKENS])
@@ -283,69 +297,29 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         cameras = list(self.config.image_features)
         require_cameras(cameras, batch)
         images = [batch[camera] for camera in cameras]
-        seen = [torch.ones(len(image), dtype=torch.bool, device=image.device) for image in images]
+        seen = [torch.ones(len(image), dtype=torch.bool) for image in images]  # on the host, where it is known
         with self._autocast():
             return self.backbone.prefix(
                 images, seen, batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK].bool()
             )
 
-    def _kept_prefix(self, batch: dict[str, Tensor]) -> Prefix:
-        """`prefix` of training frames, run once per frame and kept."""
+    def _frame_memory(self, batch: dict[str, Tensor]) -> SeenFrames:
+        """Where prefixes of training frames are kept: the VLM reads each frame once."""
         if self._seen_frames is None or "index" not in batch:
             raise ValueError(
                 "prefix_cache needs to know the dataset and each sample's frame: make the policy with LeRobot's"
                 f" make_policy(..., ds_meta=...) and give batches an `index`; got {sorted(batch)}"
             )
-        read = [*self.config.image_features, OBS_LANGUAGE_TOKENS, OBS_LANGUAGE_ATTENTION_MASK]
-        observed = {name: batch[name] for name in read if name in batch}
-        return self._seen_frames.prefix(batch["index"].flatten().tolist(), observed, self)
+        return self._seen_frames
 
     def _expert(self, prefix: Prefix, **source: Any) -> Expert:
         """The backbone's expert in its own precision, its features in the head's (float32)."""
-        inner = self.backbone.expert(prefix, **source)
-
-        def call(actions: Tensor, noise_time: Tensor) -> Tensor:
-            with self._autocast():
-                return inner(actions, noise_time).float()
-
-        return call
+        return PreciseExpert(self.backbone.expert(prefix, **source), self._autocast)
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(
             self.noise_key.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16", cache_enabled=False
         )
-
-    def _target(self, batch: dict[str, Tensor]) -> tuple[Float[Tensor, "b h d"], Bool[Tensor, "b h d"]]:
-        """Actions and which of them count; `action_is_pad` marks steps beyond an episode's end."""
-        if ACTION not in batch:
-            raise ValueError(f"{ACTION} is missing: training needs labels; got {sorted(batch)}")
-        target = batch[ACTION].float()
-        require_shape(ACTION, target, (len(target), self.config.chunk_size, self.config.action_dim))
-        valid = torch.ones_like(target, dtype=torch.bool)
-        if (padding := batch.get(f"{ACTION}_is_pad")) is not None:
-            require_shape(f"{ACTION}_is_pad", padding, tuple(target.shape[:2]))
-            valid &= ~padding.bool()[..., None]
-        require_finite_rows(ACTION, target, batch.get("index"), valid)
-        return target, valid
-
-    @torch.no_grad()
-    def _calibration(
-        self, features: Float[Tensor, "b h w"], target: Float[Tensor, "b h d"], valid: Bool[Tensor, "b h d"]
-    ) -> dict[str, float]:
-        """Coverage of the central intervals and the width of the 80 % one, in normalised units.
-
-        The keys never depend on the batch: processes average them together. A batch of padding
-        only has no coverage: NaN.
-        """
-        if not isinstance(self.head, QuantileHead) or self.head.supervise != "all":
-            return {}
-        names = [f"coverage_{round(100 * mass)}" for mass in LOGGED_MASSES]
-        if not bool(valid.any()):
-            return dict.fromkeys([*names, "width_80"], float("nan"))
-        with torch.autocast(target.device.type, enabled=False):
-            law = QuantileFunction(self.head.levels, self.head.quantiles(features.detach()))
-        covered = [interval_coverage(law, target, valid, mass).item() for mass in LOGGED_MASSES]
-        return dict(zip(names, covered, strict=True)) | {"width_80": interval_width(law, valid, 0.8).item()}
 
     # --- saving and loading -------------------------------------------------------------------
 
@@ -389,7 +363,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
     ) -> ModelCard:
         """LeRobot's model card with what is ours: base model, head, levels, decoder."""
         card = lerobots_card(self, dataset_repo_id, model_type, license, tags, cfg, dataset_meta)
-        return make_model_card(card, self.config, self._last_log)
+        return make_model_card(card, self.config, self._last_log.read())
 
 
 def decode_rows(law: QuantileFunction, episodes: Sequence[Episode], decoders: Sequence[Decoder]) -> Decoded:
@@ -414,16 +388,3 @@ _SOURCE_ARGUMENTS = (
     "local_files_only",
     "revision",
 )
-
-
-class RecordingExpert:
-    """An expert that remembers its last features, so that looking at them costs no second pass."""
-
-    def __init__(self, expert: Expert) -> None:
-        self._expert = expert
-        self.features: Tensor = torch.empty(0)
-
-    def __call__(self, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b h w"]:
-        """The expert's answer."""
-        self.features = self._expert(actions, noise_time)
-        return self.features

@@ -34,6 +34,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lerobot_policy_quantile.backbone.variants import VARIANTS
 from lerobot_policy_quantile.configuration_quantile import SHIPPED_TOKENIZER, QuantileConfig
+from lerobot_policy_quantile.core._devices import send
 
 Features = dict[PipelineFeatureType, dict[str, PolicyFeature]]
 STATE_BINS = 256
@@ -65,8 +66,9 @@ class StatePromptStep(_Step):
         tasks = [extra[self.task_key]] if isinstance(extra[self.task_key], str) else list(extra[self.task_key])
         if len(tasks) != len(state):
             raise ValueError(f"{self.task_key} must have one text per row, {len(state)}; got {len(tasks)}")
-        require_finite_rows(OBS_STATE, state, extra.get("index"))
-        prompts = [prompt_text(task, bins) for task, bins in zip(tasks, state_bins(state).tolist(), strict=True)]
+        seen = state.cpu()
+        require_finite_rows(OBS_STATE, seen, extra.get("index"))
+        prompts = [prompt_text(task, bins) for task, bins in zip(tasks, state_bins(seen).tolist(), strict=True)]
         new = transition.copy()
         new[TransitionKey.COMPLEMENTARY_DATA] = {**extra, self.task_key: prompts}
         return new
@@ -111,8 +113,8 @@ class PromptTokenizerStep(_Step):
         new = transition.copy()
         new[TransitionKey.OBSERVATION] = {
             **observation,
-            OBS_LANGUAGE_TOKENS: torch.tensor([text.ids for text in encoded], device=device),
-            OBS_LANGUAGE_ATTENTION_MASK: torch.tensor([text.attention_mask for text in encoded], device=device).bool(),
+            OBS_LANGUAGE_TOKENS: send(torch.tensor([text.ids for text in encoded]), device),
+            OBS_LANGUAGE_ATTENTION_MASK: send(torch.tensor([text.attention_mask for text in encoded]).bool(), device),
         }
         return new
 
@@ -156,7 +158,9 @@ class ImageStep(_Step):
         """Replace the cameras' images."""
         observation = transition[TransitionKey.OBSERVATION]
         require_cameras(self.cameras, observation)
-        fitted = {camera: fit_image(camera, observation[camera], tuple(self.resolution)) for camera in self.cameras}
+        images = {camera: unit_range(camera, observation[camera]) for camera in self.cameras}
+        require_unit_range(images)
+        fitted = {camera: fit_image(image, tuple(self.resolution)) for camera, image in images.items()}
         new = transition.copy()
         new[TransitionKey.OBSERVATION] = {**observation, **fitted}
         return new
@@ -247,14 +251,23 @@ def _files(folder: Path) -> str:
 # --- images -----------------------------------------------------------------------------------
 
 
-def fit_image(camera: str, image: Tensor, resolution: tuple[int, ...]) -> Float[Tensor, "b 3 y x"]:
-    """One camera's batch at the backbone's resolution, in [-1, 1]; sides keep their ratio."""
+def unit_range(camera: str, image: Tensor) -> Float[Tensor, "b 3 y x"]:
+    """One camera's batch as numbers; bytes become [0, 1]."""
     if image.ndim != 4 or image.shape[1] != 3:
         raise ValueError(f"{camera} must have axes (b, 3, y, x); got {tuple(image.shape)}")
-    image = image.float() / 255 if image.dtype == torch.uint8 else image.float()
-    low, high = (float(bound) for bound in image.aminmax())
-    if not (low >= 0 and high <= 1):
-        raise ValueError(f"{camera} must lie in [0, 1]; got {low} to {high}; divide bytes by 255")
+    return image.float() / 255 if image.dtype == torch.uint8 else image.float()
+
+
+def require_unit_range(images: Mapping[str, Float[Tensor, "b 3 y x"]]) -> None:
+    """Refuse pictures outside [0, 1]; all cameras are looked at in one copy."""
+    bounds = torch.stack([torch.stack(image.aminmax()) for image in images.values()]).tolist()
+    for camera, (low, high) in zip(images, bounds, strict=True):
+        if not (low >= 0 and high <= 1):
+            raise ValueError(f"{camera} must lie in [0, 1]; got {low} to {high}; divide bytes by 255")
+
+
+def fit_image(image: Float[Tensor, "b 3 v u"], resolution: tuple[int, ...]) -> Float[Tensor, "b 3 y x"]:
+    """Pictures in [0, 1] at the backbone's resolution, in [-1, 1]; sides keep their ratio."""
     if tuple(image.shape[2:]) != resolution:
         image = resize_with_pad_torch(image.permute(0, 2, 3, 1), *resolution).permute(0, 3, 1, 2)
     return image * 2 - 1

@@ -4,16 +4,20 @@
 file that later runs on the same dataset and frozen weights go on with.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from jaxtyping import Int
+from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone import Backbone, Prefix
-from lerobot_policy_quantile.backbone.prefix_cache import PrefixCache, Shape, row_digests, weights_digest
+from lerobot_policy_quantile.backbone.digests import row_digests, weights_digest
+from lerobot_policy_quantile.backbone.prefix_cache import PrefixCache, Shape
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+from lerobot_policy_quantile.core._devices import send
 
 IN_MEMORY = "memory"
 
@@ -35,13 +39,18 @@ class SeenFrames:
         self._place, self._frames = place, frames
         self._cache: PrefixCache | None = None
 
-    def prefix(self, frames: Sequence[int], observed: dict[str, Tensor], policy: Reader) -> Prefix:
+    @staticmethod
+    def digests(batch: dict[str, Tensor], cameras: Iterable[str]) -> Int[Tensor, " b"]:
+        """Of what the VLM reads of every frame of a processed batch, still on its device."""
+        return row_digests(_observed(batch, cameras).values())
+
+    def prefix(self, frames: Sequence[int], digests: Sequence[int], batch: dict[str, Tensor], policy: Reader) -> Prefix:
         """Of each frame; the VLM runs over those that are new."""
-        digests = row_digests(observed.values(), len(frames))
+        observed = _observed(batch, policy.config.image_features)
         if self._cache is None:
             self._cache = self._open(policy, {name: part[:1] for name, part in observed.items()})
         if unseen := self._cache.unseen(frames, digests):
-            new = policy.prefix({name: part[unseen] for name, part in observed.items()})
+            new = policy.prefix({name: _rows(part, unseen) for name, part in observed.items()})
             self._cache.put([frames[place] for place in unseen], [digests[place] for place in unseen], new)
         return self._cache.get(frames, next(iter(observed.values())).device)
 
@@ -60,3 +69,12 @@ def shape_of(prefix: Prefix, policy: Reader) -> Shape:
     keys = prefix.layers[0].keys
     tokens = len(config.image_features) * policy.backbone.variant.image_tokens + config.token_length
     return Shape(len(prefix.layers), keys.shape[1], tokens, keys.shape[3], prefix.pooled.shape[1], keys.dtype)
+
+
+def _observed(batch: dict[str, Tensor], cameras: Iterable[str]) -> dict[str, Tensor]:
+    names = [*cameras, OBS_LANGUAGE_TOKENS, OBS_LANGUAGE_ATTENTION_MASK]
+    return {name: batch[name] for name in names if name in batch}  # what is missing, the policy says
+
+
+def _rows(part: Tensor, places: list[int]) -> Tensor:
+    return part if len(places) == len(part) else part[send(torch.tensor(places), part.device)]

@@ -28,6 +28,8 @@ class Prefix:
     valid: Bool[Tensor, "b s"]
     pooled: Float[Tensor, "b v"]
     """Mean of the last layer's features over the valid tokens."""
+    full: bool | None = None
+    """Whether every token is valid; None: nobody on the host has looked."""
 
     @property
     def lengths(self) -> Int[Tensor, " b"]:

@@ -26,20 +26,24 @@ from torch.nn import functional
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix, prefix_positions
 from lerobot_policy_quantile.backbone.linear import Linear, MakeLinear, fuse, halves, side_by_side, weights_of
+from lerobot_policy_quantile.core._devices import on_host, send
 
 
 def drop_invalid(
     tokens: Float[Tensor, "b n w"], valid: Bool[Tensor, "b n"]
 ) -> tuple[Float[Tensor, "b s w"], Bool[Tensor, "b s"]]:
-    """Valid tokens to the front, in their order, and no more columns than the longest sample has."""
+    """Valid tokens to the front, in their order, and no more columns than the longest sample has.
+
+    `valid` lies on the host, where lengths and places are worked out; so does what comes back of it.
+    """
     length = int(valid.sum(-1).max())
     order = valid.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[:, :length]
-    return tokens.take_along_dim(order[..., None], dim=1), valid.take_along_dim(order, dim=1)
+    return tokens.take_along_dim(send(order, tokens.device)[..., None], dim=1), valid.take_along_dim(order, dim=1)
 
 
-def key_mask(valid: Bool[Tensor, "b s"], extra: int = 0) -> Bool[Tensor, "b 1 1 n"] | None:
-    """Which keys may be looked at, `extra` further ones always; None if all may."""
-    if bool(valid.all()):
+def key_mask(valid: Bool[Tensor, "b s"], extra: int = 0, *, full: bool | None = None) -> Bool[Tensor, "b 1 1 n"] | None:
+    """Which keys may be looked at, `extra` further ones always; None if the host knows (`full`) or sees: all."""
+    if full or (full is None and on_host(valid) and bool(valid.all())):
         return None
     return functional.pad(valid, (0, extra), value=True)[:, None, None]
 
@@ -241,25 +245,31 @@ class FastPrefix:
         token_valid: Bool[Tensor, "b t"],
     ) -> Prefix:
         """What the VLM says about an observation."""
-        parts, valid = [self._towers.embed_language_tokens(tokens)], [token_valid]
+        parts, valid = [self._towers.embed_language_tokens(tokens)], [token_valid.cpu()]
         if images:
-            seen = torch.stack(image_valid, dim=1)
+            seen = torch.stack(image_valid, dim=1).cpu()
             embedded = self._embed(torch.stack(images, dim=1), seen)
             parts.insert(0, embedded.flatten(1, 2))
             valid.insert(0, seen[..., None].expand(embedded.shape[:3]).flatten(1))
         x, kept = drop_invalid(torch.cat(parts, dim=1), torch.cat(valid, dim=1))
         x = x.to(self._tower.layers[0].self_attn.q_proj.weight.dtype)
+        full = bool(kept.all())
+        kept = send(kept, x.device)
         rotary = self._tower.rotary_emb(x, prefix_positions(kept).clamp_min(0))
-        layers, features = self._pass(x, rotary, key_mask(kept))
+        layers, features = self._pass(x, rotary, key_mask(kept, full=full))
         weight = kept.to(features.dtype)[..., None]
-        return Prefix(layers, kept, (features * weight).sum(1) / weight.sum(1).clamp_min(1))
+        return Prefix(layers, kept, (features * weight).sum(1) / weight.sum(1).clamp_min(1), full)
 
     def _embed(self, images: Float[Tensor, "b c 3 y x"], seen: Bool[Tensor, "b c"]) -> Float[Tensor, "b c n w"]:
-        """Tokens of the cameras that are there; zeros, soon dropped, elsewhere."""
-        there = self._see(images[seen])
-        every = there.new_zeros(*seen.shape, *there.shape[1:])
-        every[seen] = there
-        return every
+        """Tokens of the cameras that are there; zeros, soon dropped, elsewhere. `seen` lies on the host."""
+        pictures = images.flatten(0, 1)
+        if bool(seen.all()):
+            every = self._see(pictures)
+            return every.view(*seen.shape, *every.shape[1:])
+        places = send(seen.flatten().nonzero()[:, 0], images.device)
+        there = self._see(pictures.index_select(0, places))
+        every = there.new_zeros(seen.numel(), *there.shape[1:]).index_copy_(0, places, there)
+        return every.view(*seen.shape, *every.shape[1:])
 
     def _run(
         self, x: Float[Tensor, "b s w"], rotary: tuple[Tensor, Tensor], mask: Bool[Tensor, "b 1 1 s"] | None
@@ -301,15 +311,22 @@ class FastExpert:
         self._pass = (lambda *given: compiled(*given).clone()) if on_gpu else compiled
 
     def __call__(
-        self, prefix: Prefix, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]
+        self,
+        prefix: Prefix,
+        actions: Float[Tensor, "b h m"],
+        noise_time: Float[Tensor, " b"],
+        *,
+        at_zero: bool,
+        blank: bool,
     ) -> Float[Tensor, "b h w"]:
-        """Features of the action tokens."""
+        """Features of the action tokens. `at_zero`: all noise times are known to be zero; `blank`: the actions too."""
         tokens = self._tokens(actions)
         x = tokens.to(self._tower.layers[0].self_attn.q_proj.weight.dtype)
-        norms, last_norm = self._modulations(noise_time)
-        constant = not bool(noise_time.any()) and not bool(actions.any())
-        first = self._first_projection(x, norms[0]) if constant else self._layers[0].project(x, norms[0])
-        masks = key_mask(prefix.valid, self._backbone.n_prompts), key_mask(prefix.valid, x.shape[1])
+        norms, last_norm = self._modulations(noise_time, at_zero)
+        first = self._first_projection(x, norms[0]) if blank else self._layers[0].project(x, norms[0])
+        masks = tuple(
+            key_mask(prefix.valid, extra, full=prefix.full) for extra in (self._backbone.n_prompts, x.shape[1])
+        )
         features = self._pass(x, first, norms, self._rotary(x, prefix), masks, prefix.layers)
         return normalise(features, self._tower.norm.eps, last_norm).to(tokens.dtype)
 
@@ -349,9 +366,9 @@ class FastExpert:
         rotary: tuple[Tensor, Tensor] = self._tower.rotary_emb(x, positions)
         return rotary
 
-    def _modulations(self, noise_time: Float[Tensor, " b"]) -> tuple[list[Norms], Modulation]:
+    def _modulations(self, noise_time: Float[Tensor, " b"], at_zero: bool) -> tuple[list[Norms], Modulation]:
         """Of every norm; at noise time zero the same for all rows."""
-        if bool(noise_time.any()):
+        if not at_zero:
             return self._modulate(noise_time)
         found = self._at_zero or self._modulate(noise_time[:1])
         self._at_zero = found if self._keep else None

@@ -22,14 +22,15 @@ from lerobot_policy_quantile.backbone.attention import (
     suffix_mask,
     suffix_positions,
 )
+from lerobot_policy_quantile.backbone.bound_expert import BoundExpert
 from lerobot_policy_quantile.backbone.fast import FastExpert, FastPrefix
 from lerobot_policy_quantile.backbone.int8 import int8_linear
 from lerobot_policy_quantile.backbone.linear import MakeLinear, exact_linear, forget_blocks, packed_linear
 from lerobot_policy_quantile.backbone.towers import WRAP_CLASSES, Precision, Towers
 from lerobot_policy_quantile.backbone.variants import Variant
 from lerobot_policy_quantile.core._checks import require_choice, require_shape
+from lerobot_policy_quantile.core._devices import on_host, send
 from lerobot_policy_quantile.core.episode import Episode
-from lerobot_policy_quantile.core.heads import Expert
 
 QUERIES = ("zero", "noise", "vlm")
 MIN_PERIOD, MAX_PERIOD = 4e-3, 4.0
@@ -155,7 +156,10 @@ class Backbone(nn.Module):
         tokens: Int[Tensor, "b t"],
         token_valid: Bool[Tensor, "b t"],
     ) -> Prefix:
-        """SigLIP and VLM, once per observation. Images in [-1, 1]; no graph is built when the VLM is frozen."""
+        """SigLIP and VLM, once per observation. Images in [-1, 1]; no graph is built when the VLM is frozen.
+
+        What is valid may lie on the host whatever the model's device: the fast path then reads nothing back.
+        """
         if self._fast_prefix is None and self.fast_training and self.freeze_vlm:
             self._fast_prefix = self._make_fast_prefix()
         if self._fast_prefix is None:
@@ -175,6 +179,9 @@ class Backbone(nn.Module):
         self._check_observation(images, image_valid, tokens, token_valid)
         towers = self.paligemma_with_expert
         with torch.no_grad() if self.freeze_vlm else nullcontext():
+            place = tokens.device
+            token_valid = send(token_valid, place)
+            image_valid = [send(seen, place) for seen in image_valid]
             parts = [towers.embed_image(image) for image in images]
             valid = [seen[:, None].expand(part.shape[:2]) for part, seen in zip(parts, image_valid, strict=True)]
             parts.append(towers.embed_language_tokens(tokens))
@@ -195,24 +202,12 @@ class Backbone(nn.Module):
         *,
         generator: torch.Generator | None = None,
         episodes: Sequence[Episode] | None = None,
-    ) -> Expert:
+    ) -> BoundExpert:
         """The action expert with the observation given: what core's heads call.
 
         Noise queries are drawn from `generator`, or row by row from `episodes`.
         """
-
-        def call(actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]) -> Float[Tensor, "b h w"]:
-            queries = self._queries(actions, prefix, generator, episodes)
-            if self._fast_expert is None and not self._live:
-                return self.suffix(prefix, queries, noise_time)[1]
-            self._check_suffix(prefix, queries, noise_time)
-            self.expert_calls += 1
-            if self._fast_expert is None:
-                return FastExpert(self, None)(prefix, queries, noise_time)
-            with torch.no_grad():
-                return self._fast_expert(prefix, queries, noise_time)
-
-        return call
+        return BoundExpert(self, prefix, generator, episodes)
 
     def suffix(
         self, prefix: Prefix, actions: Float[Tensor, "b h m"], noise_time: Float[Tensor, " b"]
@@ -257,27 +252,6 @@ class Backbone(nn.Module):
         ).to(noise_time.dtype)
         return functional.silu(self.time_mlp_out(functional.silu(self.time_mlp_in(embedding))))
 
-    def _queries(
-        self,
-        actions: Float[Tensor, "b h m"],
-        prefix: Prefix,
-        generator: torch.Generator | None,
-        episodes: Sequence[Episode] | None,
-    ) -> Float[Tensor, "b h m"]:
-        if self.query == "zero":
-            return actions
-        if actions.any():
-            raise ValueError(f"query {self.query!r} replaces zero queries and cannot carry actions; use query 'zero'")
-        if self.query == "vlm":
-            pooled = prefix.pooled.to(self.query_projection.weight.dtype)
-            query: Tensor = self.query_projection(pooled)
-            return query[:, None].expand_as(actions)
-        if episodes is not None:
-            return torch.stack([episode.normal(*actions.shape[1:]) for episode in episodes]).to(actions)
-        if generator is None:
-            raise ValueError("query 'noise' needs a generator or episodes to draw from; got neither")
-        return torch.randn(actions.shape, generator=generator, device=generator.device).to(actions)
-
     def _check_observation(
         self, images: list[Tensor], image_valid: list[Tensor], tokens: Tensor, token_valid: Tensor
     ) -> None:
@@ -288,6 +262,8 @@ class Backbone(nn.Module):
             require_shape(f"images[{i}]", image, (batch, 3, size, size))
             require_shape(f"image_valid[{i}]", seen, (batch,))
         require_shape("token_valid", token_valid, tuple(tokens.shape))
+        if not on_host(tokens):  # the embedding refuses what is outside; to look would be to wait
+            return
         if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.variant.vocab_size:
             raise ValueError(
                 f"tokens must lie in [0, {self.variant.vocab_size}), the vocabulary of backbone"

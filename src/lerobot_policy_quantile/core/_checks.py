@@ -1,10 +1,14 @@
-"""Input checks shared by the maths: every message names the field, the value and what is allowed."""
+"""Input checks shared by the maths: every message names the field, the value and what is allowed.
+
+Shapes are checked everywhere, values only on the CPU: on another device the host would have to wait for them.
+"""
 
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from lerobot_policy_quantile.core._devices import on_host
 from lerobot_policy_quantile.core._names import nearest
 
 
@@ -34,6 +38,8 @@ def require_no_nan(field: str, tensor: Tensor) -> None:
     One sum decides the usual case: it is finite only if every entry is. The exact search runs
     only when it is not (NaN, an infinity, or an overflow of large finite entries).
     """
+    if not on_host(tensor):
+        return
     if torch.isfinite(tensor.detach().sum()):
         return
     holes = torch.isnan(tensor).nonzero()

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lerobot_policy_quantile.core._checks import require_between, require_no_nan, require_shape
+from lerobot_policy_quantile.core._devices import on_host
 from lerobot_policy_quantile.core.losses import quantile_loss
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 
@@ -26,15 +27,17 @@ def interval_coverage(
 ) -> Float[Tensor, ""]:
     """Fraction of valid targets inside the central interval that should hold `mass` of them."""
     require_between("mass", mass, 0.0, 1.0)
-    knots, target = _valid_only(quantiles, target, valid)
-    inside = (knots((1 - mass) / 2) <= target) & (target <= knots((1 + mass) / 2))
-    return inside.to(knots.levels.dtype).mean()
+    _require_some(quantiles, target, valid)
+    require_no_nan("target", torch.where(valid, target, 0.0))
+    target = target.to(quantiles.levels.dtype)
+    inside = (quantiles((1 - mass) / 2) <= target) & (target <= quantiles((1 + mass) / 2)) & valid
+    return inside.sum() / valid.sum()
 
 
 def interval_width(quantiles: QuantileFunction, valid: Bool[Tensor, "*s"], mass: float) -> Float[Tensor, ""]:
     """Mean width of the central interval that should hold `mass`, over valid coordinates."""
     require_shape("valid", valid, tuple(quantiles.shape))
-    return quantiles.width(mass)[valid].mean()
+    return torch.where(valid, quantiles.width(mass), 0.0).sum() / valid.sum()
 
 
 def pit(quantiles: QuantileFunction, target: Float[Tensor, "*s"], valid: Bool[Tensor, "*s"]) -> Float[Tensor, " n"]:
@@ -94,13 +97,17 @@ def climatology(
 def _valid_only(
     quantiles: QuantileFunction, target: Tensor, valid: Tensor
 ) -> tuple[QuantileFunction, Float[Tensor, " n"]]:
-    require_shape("target", target, tuple(quantiles.shape))
-    require_shape("valid", valid, tuple(target.shape))
-    if not bool(valid.any()):
-        raise ValueError("valid must pick at least one coordinate; got none")
+    _require_some(quantiles, target, valid)
     chosen = target[valid].to(quantiles.levels)
     require_no_nan("target", chosen)
     return QuantileFunction(quantiles.levels, quantiles.quantiles[valid]), chosen
+
+
+def _require_some(quantiles: QuantileFunction, target: Tensor, valid: Tensor) -> None:
+    require_shape("target", target, tuple(quantiles.shape))
+    require_shape("valid", valid, tuple(target.shape))
+    if on_host(valid) and not bool(valid.any()):
+        raise ValueError("valid must pick at least one coordinate; got none")
 
 
 def _mean_positive_part(start: Tensor, stop: Tensor) -> Tensor:

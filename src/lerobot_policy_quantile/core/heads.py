@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lerobot_policy_quantile.core._checks import require_choice, require_no_nan, require_shape
+from lerobot_policy_quantile.core._devices import send
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.levels import check_median_levels, quantile_levels
 from lerobot_policy_quantile.core.losses import (
@@ -47,9 +48,24 @@ class Expert(Protocol):
         """Features of the h action tokens. `noise_time` is 1 at pure noise and 0 at data."""
 
 
+@runtime_checkable
+class DirectExpert(Expert, Protocol):
+    """An expert that can be told that all queries and noise times are zero: to look, it would wait for the device."""
+
+    def direct(self, queries: Float[Tensor, "b h m"]) -> Float[Tensor, "b h w"]:
+        """Features of the h action tokens at noise time zero; the queries are zeros."""
+
+
+def direct_features(expert: Expert, queries: Float[Tensor, "b h m"]) -> Float[Tensor, "b h w"]:
+    """What any expert says to all-zero queries at noise time zero."""
+    if isinstance(expert, DirectExpert):
+        return expert.direct(queries)
+    return expert(queries, queries.new_zeros(len(queries)))
+
+
 @dataclass(frozen=True)
 class Prediction:
-    """What a head says about the next chunk, in normalised action units.
+    """What a head says about the next chunk, in normalised action units, on the CPU: one copy from the device.
 
     `actions` is its default answer: the median, the point, or the flow sample. `quantiles` is
     None for heads that predict no distribution.
@@ -87,7 +103,7 @@ class Head(nn.Module, ABC):
         """One expert pass on all-zero queries at noise time zero."""
         weight = self.projection.weight
         queries = torch.zeros(batch, self.chunk_size, self.model_dim, dtype=weight.dtype, device=weight.device)
-        return expert(queries, queries.new_zeros(batch))
+        return direct_features(expert, queries)
 
     def _check_target(self, target: Tensor) -> None:
         require_shape("target", target, (len(target), self.chunk_size, self.action_dim))
@@ -126,7 +142,8 @@ class QuantileHead(Head):
         if not delta0 > 0:
             raise ValueError(f"delta0 must be positive; got {delta0}")
         self.register_buffer("levels", levels.to(self.projection.weight.device), persistent=False)
-        self._levels = tuple(levels.tolist())
+        self.host_levels = levels
+        """The same, wherever the head goes: nobody has to ask a device for them."""
         self.delta0, self.supervise, self.gaps, self.anchor = delta0, supervise, gaps, anchor
         c = len(levels) // 2
         self.gaps_per_dim = c if gaps == "symmetric" else 2 * c
@@ -140,7 +157,7 @@ class QuantileHead(Head):
         from_meta = self.levels.is_meta
         moved: QuantileHead = super()._apply(*arguments, **settings)  # type: ignore[no-untyped-call]
         if from_meta and not self.levels.is_meta:
-            self.levels.copy_(torch.tensor(self._levels, device="cpu"))
+            self.levels.copy_(self.host_levels)
         return moved
 
     def loss(
@@ -152,16 +169,16 @@ class QuantileHead(Head):
         if self.supervise == "median":
             median = self._median(features)
             require_no_nan("prediction", median)
-            return quantile_loss(median[..., None], target, self.levels.new_tensor([0.5]))
+            return quantile_loss(median[..., None], target, self.levels.new_full((1,), 0.5))
         quantiles = self.quantiles(features)
         require_no_nan("prediction", quantiles)
         return quantile_loss(quantiles, target, self.levels)
 
     def predict(self, expert: Expert, episodes: Sequence[Episode]) -> Prediction:
         """The median chunk and the quantile function of every coordinate."""
-        quantiles = self.quantiles(self._direct_features(expert, len(episodes)))
+        quantiles = self.quantiles(self._direct_features(expert, len(episodes))).cpu()
         median = quantiles[..., len(self.levels) // 2]
-        return Prediction(median, QuantileFunction(self.levels, quantiles))
+        return Prediction(median, QuantileFunction(self.host_levels, quantiles))
 
     def quantiles(self, features: Float[Tensor, "b h w"]) -> Float[Tensor, "b h d k"]:
         """Ordered quantiles of the action features."""
@@ -203,7 +220,7 @@ class PointHead(Head):
 
     def predict(self, expert: Expert, episodes: Sequence[Episode]) -> Prediction:
         """The point chunk; every episode gets the same answer to the same observation."""
-        return Prediction(self._point(expert, len(episodes)))
+        return Prediction(self._point(expert, len(episodes)).cpu())
 
     def _point(self, expert: Expert, batch: int) -> Float[Tensor, "b h d"]:
         point: Tensor = self.projection(self._direct_features(expert, batch))[..., : self.action_dim]
@@ -222,8 +239,9 @@ class FlowHead(Head):
         self._check_target(target)
         data = functional.pad(target, (0, self.model_dim - self.action_dim))
         place = generator.device
-        noise = torch.randn(data.shape, generator=generator, device=place).to(data)
-        noise_time = sample_noise_time(torch.rand(len(data), generator=generator, device=place)).to(data)
+        noise = send(torch.randn(data.shape, generator=generator, device=place), data.device, data.dtype)
+        noise_time = sample_noise_time(torch.rand(len(data), generator=generator, device=place))
+        noise_time = send(noise_time, data.device, data.dtype)
         noisy, velocity = flow_path(data, noise, noise_time)
         prediction = self._velocity(expert, noisy, noise_time)[..., : self.action_dim]
         require_no_nan("prediction", prediction)
@@ -232,12 +250,13 @@ class FlowHead(Head):
     def predict(self, expert: Expert, episodes: Sequence[Episode]) -> Prediction:
         """One sample per episode: Euler steps from noise time 1 to 0 on the episode's own noise."""
         weight = self.projection.weight
-        actions = torch.stack([e.normal(self.chunk_size, self.model_dim) for e in episodes]).to(weight)
+        noise = torch.stack([e.normal(self.chunk_size, self.model_dim) for e in episodes])
+        actions = send(noise, weight.device, weight.dtype)
         step = 1.0 / self.expert_calls
         for i in range(self.expert_calls):
             noise_time = actions.new_full((len(actions),), 1.0 - i * step)
             actions = actions - step * self._velocity(expert, actions, noise_time)
-        return Prediction(actions[..., : self.action_dim])
+        return Prediction(actions[..., : self.action_dim].cpu())
 
     def _velocity(self, expert: Expert, actions: Tensor, noise_time: Tensor) -> Float[Tensor, "b h m"]:
         velocity: Tensor = self.projection(expert(actions, noise_time))

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lerobot_policy_quantile.core._devices import on_host
+
 LOWEST_LEVEL = 0.025
 DEFAULT_K = 21
 
@@ -21,6 +23,8 @@ def check_levels(levels: Float[Tensor, " k"]) -> None:
     """Refuse levels that are not a strictly increasing vector inside (0, 1)."""
     if levels.ndim != 1 or len(levels) < 2:
         raise ValueError(f"levels must be a vector of at least two probabilities; got shape {tuple(levels.shape)}")
+    if not on_host(levels):
+        return
     inside = bool(((levels > 0) & (levels < 1)).all())
     if not inside or not bool((levels.diff() > 0).all()):
         raise ValueError(f"levels must increase strictly inside (0, 1); got {_short(levels)}")

@@ -20,6 +20,7 @@ from lerobot_policy_quantile.core._checks import (
     require_no_nan,
     require_shape,
 )
+from lerobot_policy_quantile.core._devices import send
 
 Reduction = Literal["mean", "none"]
 
@@ -113,10 +114,17 @@ def keep_mask(valid: Bool[Tensor, "b *s"], drop_ratio: float, *, generator: torc
     uniformly without replacement. The K levels of a coordinate share its fate.
     """
     flat = valid.flatten(1)
-    drop = drop_count(flat.sum(1), drop_ratio)
+    return keep_by_score(valid, drop_ratio, torch.rand(flat.shape, generator=generator, device=generator.device))
+
+
+def keep_by_score(valid: Bool[Tensor, "b *s"], drop_ratio: float, score: Float[Tensor, "b n"]) -> Bool[Tensor, "b *s"]:
+    """`keep_mask` with the draws given: of every sample's valid labels, those with the lowest scores are dropped."""
+    flat = valid.flatten(1)
     most = int(drop_count(torch.tensor(flat.shape[1]), drop_ratio))  # no sample drops more
-    score = torch.rand(flat.shape, generator=generator, device=generator.device).to(flat.device)
-    score.masked_fill_(~flat, 2.0)  # padding comes after every valid label
+    if not most:
+        return valid
+    drop = drop_count(flat.sum(1), drop_ratio)
+    score = send(score, flat.device).masked_fill(~flat, 2.0)  # padding comes after every valid label
     candidates = score.topk(most, dim=1, largest=False).indices
     spared = torch.arange(most, device=flat.device) >= drop[:, None]
     return (flat.scatter(1, candidates, spared) & flat).view_as(valid)

@@ -4,12 +4,14 @@ Axes: *s any leading shape (batch, step, action dim), k level, j interval betwee
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from lerobot_policy_quantile.core._checks import require_between, require_no_nan, require_shape
+from lerobot_policy_quantile.core._devices import on_host, send
 from lerobot_policy_quantile.core.levels import check_levels
 
 SMALLEST_GAP = 1e-6
@@ -23,6 +25,7 @@ class QuantileFunction:
     Between two knots Q is linear; the first and last segments continue to u = 0 and u = 1.
     A `rank` or `value` may have the functions' own shape *s, anything that broadcasts to it
     (one rank for all coordinates), or further leading axes (n samples of every coordinate).
+    Values are checked on the CPU only; levels given on the CPU spare a look at those on the device.
     """
 
     levels: Float[Tensor, " k"]
@@ -32,11 +35,13 @@ class QuantileFunction:
         check_levels(self.levels)
         require_shape("quantiles", self.quantiles, (*self.quantiles.shape[:-1], len(self.levels)))
         require_no_nan("quantiles", self.quantiles)
-        if bool((self.quantiles.diff(dim=-1) < 0).any()):
+        if on_host(self.quantiles) and bool((self.quantiles.diff(dim=-1) < 0).any()):
             raise ValueError("quantiles must not decrease along the last axis; sort them or build them from gaps")
         # Levels in the quantiles' precision and place: half-precision knots still have exact levels.
         wide = torch.promote_types(self.quantiles.dtype, torch.float32)
-        object.__setattr__(self, "levels", self.levels.to(self.quantiles.device, wide))
+        if on_host(self.levels):
+            object.__setattr__(self, "_host_levels", self.levels.to(wide))
+        object.__setattr__(self, "levels", send(self.levels, self.quantiles.device, wide))
         object.__setattr__(self, "quantiles", self.quantiles.to(wide))
 
     @property
@@ -46,6 +51,8 @@ class QuantileFunction:
 
     def __call__(self, rank: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Q(rank), by linear interpolation between knots and linear extrapolation outside them."""
+        if not isinstance(rank, Tensor):
+            return self._at(rank)
         rank = torch.as_tensor(rank, dtype=self.levels.dtype, device=self.levels.device)
         shape = self._common_shape(rank)
         # The segment search runs on the rank as given: one shared rank costs one search.
@@ -55,6 +62,20 @@ class QuantileFunction:
         left = left.expand(shape)
         low, high = self._knot(left), self._knot(left + 1)
         return low + weight * (high - low)
+
+    def _at(self, rank: float) -> Float[Tensor, "*s"]:
+        """Q at one rank of the host's: the segment is found there, and no device is asked."""
+        levels = self._host_levels
+        number = torch.tensor(rank, dtype=levels.dtype)
+        left = min(max(int(torch.searchsorted(levels, number, right=True)) - 1, 0), len(levels) - 2)
+        weight = (number - levels[left]) / (levels[left + 1] - levels[left])
+        low, high = self.quantiles[..., left], self.quantiles[..., left + 1]
+        return low + weight * (high - low)
+
+    @cached_property
+    def _host_levels(self) -> Float[Tensor, " k"]:
+        """Read back, where they were given on a device."""
+        return self.levels.cpu()
 
     def cdf(self, value: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """The inverse: the largest rank in [0, 1] with Q(rank) <= value (0 when there is none)."""

@@ -32,11 +32,12 @@ def fit_copula(
     Every score counts with the width of its prediction: where all demonstrations agree, a rank is rounding noise, and
     where they part, it says which way was taken. A normalised sum of squares is a correlation matrix for any data;
     `shrinkage` towards independence makes it definite. Coordinates that never counted stay independent.
+    On the CPU and in double precision wherever the predictions are: there episodes draw, and not every device has it.
     """
     require_between("shrinkage", shrinkage, 0.0, 1.0)
     require_shape("actions", actions, tuple(quantiles.shape))
-    rank = quantiles.cdf(actions).clamp(EDGE, 1 - EDGE)
-    score = (phi_inverse(rank.double()) * quantiles.width(0.8) * valid).flatten(1)
+    rank = quantiles.cdf(actions).clamp(EDGE, 1 - EDGE).cpu()
+    score = (phi_inverse(rank.double()) * quantiles.width(0.8).cpu() * valid.cpu()).flatten(1)
     score = score / score.norm(dim=0).clamp_min(torch.finfo(score.dtype).tiny)
     correlation: Tensor = (1 - shrinkage) * (score.T @ score)
     return correlation.fill_diagonal_(1.0).float()
@@ -57,7 +58,7 @@ class CopulaLatents:
         """L with L L^T the fitted correlation, in double precision; computed once, not once a chunk."""
         if self.correlation is None:
             raise ValueError("decoder copula needs a correlation fitted to training data (fit_copula); got none")
-        factor: Tensor = torch.linalg.cholesky(self.correlation.double())
+        factor: Tensor = torch.linalg.cholesky(self.correlation.cpu().double())
         return factor
 
     def latents(self, episode: Episode, chunk_size: int, action_dim: int) -> Float[Tensor, "h d"]:

@@ -147,7 +147,7 @@ def _expert_clock(policy: QuantilePolicy) -> Iterator[list[float]]:
 
         return call
 
-    policy.backbone.expert = timed  # type: ignore[method-assign]
+    policy.backbone.expert = timed  # type: ignore[assignment, method-assign]
     try:
         yield seconds
     finally:

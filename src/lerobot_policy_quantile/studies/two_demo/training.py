@@ -21,7 +21,7 @@ from lerobot_policy_quantile.core.losses import clean_target, masked_mean
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.evaluation.contract import Observation
 from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
-from lerobot_policy_quantile.modeling_quantile import COPULA_FILE, QuantilePolicy, RecordingExpert
+from lerobot_policy_quantile.modeling_quantile import COPULA_FILE, QuantilePolicy
 from lerobot_policy_quantile.studies.two_demo import checks, records
 from lerobot_policy_quantile.studies.two_demo.cache import (
     FILE,
@@ -44,6 +44,7 @@ from lerobot_policy_quantile.studies.two_demo.start import (
     shared_hash,
 )
 from lerobot_policy_quantile.training_noise import keyed_generator
+from lerobot_policy_quantile.training_step import RecordingExpert
 
 START_COPIES, UNIFORM = 2, 6
 """Per demonstration and batch: copies of the shared start, and uniformly drawn steps."""
