@@ -22,13 +22,24 @@ from tests.test_seen_frames import policy_of
 PER_STEP, PER_CHUNK = 6, 4
 SETTINGS = [
     *HEADS,
-    *ABLATIONS,
+    {"query": "noise"},
+    {"fast_training": True},
+    *[settings for settings in ABLATIONS if settings != {"query": "noise"}],
     {"n_prompts": 0},
     {"drop_ratio": 0.0},
-    {"fast_training": True},
     {"fast_training": True, "head": "flow"},
     {"fast_training": True, "query": "noise"},
 ]
+QUICK = 6  # of these in single precision, and the first in half
+
+
+def cases():
+    """Every setting in both precisions; the many that resemble each other are left to `make test-all`."""
+    for number, settings in enumerate(SETTINGS):
+        for dtype in ("float32", "bfloat16"):
+            quick = number < QUICK if dtype == "float32" else number == 0
+            name = f"{settings_name(settings)} {dtype}"
+            yield pytest.param(settings, dtype, id=name, marks=() if quick else pytest.mark.slow)
 
 
 @pytest.fixture
@@ -56,8 +67,7 @@ def processors(**settings):
 # --- training ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("settings", SETTINGS, ids=settings_name)
+@pytest.mark.parametrize(("settings", "dtype"), list(cases()))
 def test_a_training_step_is_the_cpus_and_hardly_ever_waits(settings, dtype, waits):
     """From the batch as accelerate hands it over, already on the device, to the log as LeRobot reads it."""
     here, there = make_policy(dtype=dtype, **settings).train(), moved(make_policy(dtype=dtype, **settings)).train()
@@ -145,7 +155,7 @@ def pair():
     return pair
 
 
-@pytest.mark.parametrize(("path", "rows"), [("plain", 1), ("fast", 5)])
+@pytest.mark.parametrize(("path", "rows"), [pytest.param("plain", 1, marks=pytest.mark.slow), ("fast", 5)])
 @pytest.mark.parametrize("decoder", PRESETS)
 def test_a_chunk_of_any_decoder_is_the_cpus_and_hardly_ever_waits(decoder, path, rows, pair, waits):
     """Two chunks in a row, from raw observations to actions in the robot's units."""
@@ -175,7 +185,7 @@ def test_rows_with_decoders_of_their_own(pair, waits):
     assert len(waits) <= PER_CHUNK, waits
 
 
-@pytest.mark.parametrize("path", ["plain", "fast"])
+@pytest.mark.parametrize("path", [pytest.param("plain", marks=pytest.mark.slow), "fast"])
 @pytest.mark.parametrize("settings", [*HEADS, {"query": "noise"}, {"query": "vlm"}, {"dtype": "bfloat16"}], ids=str)
 def test_a_chunk_of_any_head_by_lerobots_own_calls(settings, path, waits):
     """`select_action` and the postprocessor, as LeRobot's evaluation calls them."""
