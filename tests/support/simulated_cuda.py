@@ -43,6 +43,8 @@ class Wait(NamedTuple):
 
 
 _waits: list[Wait] = []
+doubles: list[str] = []
+"""Where tensors in double precision came to be on the device. CUDA has it, Apple's GPUs have not."""
 _backward_of_cuda: list[bool] = []
 _engine = torch.autograd.graph._engine_run_backward
 _BETWEEN = (__file__, "torch/utils/_python_dispatch.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")
@@ -78,6 +80,8 @@ class CudaTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, memory: torch.Tensor) -> "CudaTensor":
+        if memory.dtype == torch.float64:
+            doubles.append(_where())
         with _PLAIN(), _disable_current_modes():
             return torch.Tensor._make_subclass(
                 cls, memory.detach(), False, dispatch_device=False, device_for_backend_keys=CUDA
@@ -357,6 +361,7 @@ def _check_copy(into: Any, source: Any, non_blocking: bool = False, **_: Any) ->
 def simulated_cuda() -> Iterator[list[Wait]]:
     """The device exists inside; yields the waits written down so far."""
     _waits.clear()
+    doubles.clear()
     swapped = torch.__future__.get_swap_module_params_on_conversion()
     with contextlib.ExitStack() as stack:
         for name, answer in (("is_available", True), ("_lazy_init", None), ("current_device", 0), ("device_count", 1)):
