@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.backbone import VARIANTS
 from lerobot_policy_quantile.core.episode import Episode
+from lerobot_policy_quantile.core.losses import keep_mask
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 from lerobot_policy_quantile.training_noise import keep_labels, keyed_generator
@@ -136,7 +138,7 @@ def test_labels_are_dropped_in_training_only():
 def test_masks_depend_on_the_frame_not_on_the_split():
     """One batch of six or two of three: the same labels are dropped, 3 of 30 at r = 0.1."""
     valid = torch.ones(6, 10, 3, dtype=torch.bool)
-    frames = torch.tensor([5, 900, 17, 3, 44, 8])
+    frames = [5, 900, 17, 3, 44, 8]
     key = {"run": 7, "forward": 3}
     whole = keep_labels(valid, 0.1, frames=frames, **key)
     halves = [keep_labels(valid[:3], 0.1, frames=frames[part], **key) for part in (slice(3), slice(3, 6))]
@@ -144,6 +146,24 @@ def test_masks_depend_on_the_frame_not_on_the_split():
     assert (~whole).flatten(1).sum(1).tolist() == [3] * 6
     assert not torch.equal(whole[0], whole[1])
     assert not torch.equal(whole, keep_labels(valid, 0.1, run=7, forward=4, frames=frames))
+
+
+def test_masks_are_drawn_frame_by_frame():
+    """Drawn together, and the same as ever: each frame by a generator of its own."""
+    valid = torch.rand(5, 10, 3) > 0.3
+    frames = [5, 900, 2**40, 0, 44]
+    alone = [
+        keep_mask(row[None], 0.3, generator=keyed_generator(7, 3, frame))
+        for row, frame in zip(valid, frames, strict=True)
+    ]
+    assert torch.equal(keep_labels(valid, 0.3, run=7, forward=3, frames=frames), torch.cat(alone))
+
+
+def test_keys_are_numpys_seed_sequence():
+    """What makes runs of earlier versions resumable."""
+    for key in [(7, 3, 900), (7, 3, 2**40)]:
+        seed = int(np.random.SeedSequence(list(key)).generate_state(1, dtype=np.uint64)[0]) & (2**63 - 1)
+        assert keyed_generator(*key).initial_seed() == seed
 
 
 def test_generators_of_near_keys_are_unrelated():

@@ -179,7 +179,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
 
         Checkpoints saved afterwards are the same. `packed` (CPU) trades memory for speed: a second copy of the weights
         in the order that the products read them. `int8` (CPU) is approximate: `make bench` reports its error.
-        `compile` uses torch.compile, with CUDA graphs for the expert on a GPU; the first answers take minutes.
+        `compile` is experimental: torch.compile, the expert as a CUDA graph on a GPU; the first answers take minutes.
         """
         self.eval()
         self.backbone.optimize(packed=packed, int8=int8, compile=compile)

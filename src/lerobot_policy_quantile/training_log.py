@@ -21,7 +21,7 @@ class TrainingLog(dict[str, float]):
 
     def __init__(self, numbers: Mapping[str, float], *, pending: Float[Tensor, " n"] | None = None) -> None:
         super().__init__(numbers)
-        self._pending = pending
+        self._names, self._pending = list(numbers), pending
         if pending is not None and on_host(pending):
             self.read()
 
@@ -30,7 +30,7 @@ class TrainingLog(dict[str, float]):
         if self._pending is not None:
             *numbers, broken = self._pending.tolist()
             self._pending = None
-            super().update(zip(super().keys(), numbers, strict=True))
+            super().update(zip(self._names, numbers, strict=True))
             if broken:
                 raise ValueError(
                     f"prediction must not contain NaN; got {int(broken)} NaN in loss and features;"

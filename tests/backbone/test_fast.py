@@ -6,6 +6,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
+from lerobot_policy_quantile.backbone import compiled
 from lerobot_policy_quantile.backbone.attention import prefix_mask, prefix_positions, run_tower
 from lerobot_policy_quantile.backbone.fast import GemmaLayer, attend, drop_invalid, key_mask, modulation, normalise
 from lerobot_policy_quantile.backbone.linear import exact_linear, fuse
@@ -187,25 +188,56 @@ def test_training_mode_and_new_weights_end_it(backbone):
     assert backbone.double()._fast_prefix is None
 
 
-def test_compiled_passes_are_the_plain_ones(backbone, monkeypatch):
-    """The graphs that torch.compile finds, run as they are: its own code generator takes minutes."""
-    compiled = []
+@pytest.fixture
+def graphs(monkeypatch):
+    """The graphs that torch.compile finds, by pass, run as they are: its own code generator takes minutes."""
+    found = {}
 
     def capture(function, **settings):
-        compiled.append(function.__qualname__)
-        return real(function, backend="eager", **settings)
+        def backend(module, _):
+            found[function.__qualname__].append(module)
+            return module.forward
+
+        found.setdefault(function.__qualname__, [])
+        return real(function, backend=backend, dynamic=settings["dynamic"])
 
     real = torch.compile
+    torch._dynamo.reset()
     monkeypatch.setattr(torch, "compile", capture)
-    wanted = []
-    for text in (12, 9):  # another length is another graph
-        seen = observation(backbone.variant, text=text)
-        wanted.append((seen, ask(backbone, seen, *zero_queries())))
+    yield found
+    torch._dynamo.reset()
+
+
+def test_compiled_passes_are_the_plain_ones_and_few(backbone, graphs, monkeypatch):
+    """Texts of many lengths fall into one graph; more batch sizes than graphs are answered all the same."""
+    most = 2
+    monkeypatch.setattr(compiled, "MAX_GRAPHS", most)
+    seen = [observation(backbone.variant, text=text) for text in (12, 11, 9, 5)]
+    seen += [observation(backbone.variant, rows) for rows in (1, 2)]
+    plain = [ask(backbone, each, *zero_queries(len(each[2]))) for each in seen]
     backbone.optimize(compile=True)
-    for seen, plain in wanted:
-        fast = ask(backbone, seen, *zero_queries())
-        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5 * plain.abs().max().item())
-    assert compiled == ["FastVision.__call__", "FastPrefix._run", "FastExpert._run"]
+    for each, expected in zip(seen, plain, strict=True):
+        fast = ask(backbone, each, *zero_queries(len(each[2])))
+        torch.testing.assert_close(fast, expected, rtol=1e-5, atol=1e-5 * expected.abs().max().item())
+    assert set(graphs) == {"FastVision.__call__", "FastPrefix._run", "FastExpert._run"}
+    assert all(len(found) <= most for found in graphs.values())
+    assert len(graphs["FastExpert._run"]) == most  # the texts share one, the next batch size takes the other
+
+
+def test_weights_of_the_experts_graph_stay_where_they_are(backbone, graphs):
+    """A CUDA graph copies every input that may move; none of them is a weight."""
+    backbone.optimize(compile=True)
+    ask(backbone, observation(backbone.variant), *zero_queries())
+    (graph,) = graphs["FastExpert._run"]
+    given = [node.meta for node in graph.graph.find_nodes(op="placeholder")]
+    static = [meta["example_value"] for meta in given if meta.get("tensor_dict", {}).get("_dynamo_static_input_type")]
+    moving = [
+        meta["example_value"] for meta in given if not meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
+    ]
+    tower = backbone.paligemma_with_expert.expert
+    weights = sum(w.numel() for name, w in tower.layers.named_parameters() if "proj" in name)
+    assert sum(value.numel() for value in static) >= 0.9 * weights  # the first layer's projection is kept outside
+    assert all(value.ndim != 2 or 1 in value.shape for value in moving)  # activations and norms, no matrix
 
 
 def test_packed_weights_say_the_same(backbone):

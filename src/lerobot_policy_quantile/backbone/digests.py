@@ -18,7 +18,7 @@ from lerobot_policy_quantile.core._devices import send
 
 METHOD = "multilinear-64"
 """Written beside what was fingerprinted: another method is another fingerprint."""
-_BLOCK = 1 << 18
+_BLOCK = 1 << 15
 _STEP = 0x5851F42D4C957F2D
 """Odd: how far a fingerprint is turned between blocks and parts."""
 

@@ -25,18 +25,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix, prefix_positions
+from lerobot_policy_quantile.backbone.compiled import LENGTHS, CompiledPass
 from lerobot_policy_quantile.backbone.linear import Linear, MakeLinear, fuse, halves, side_by_side, weights_of
 from lerobot_policy_quantile.core._devices import on_host, send
 
 
 def drop_invalid(
-    tokens: Float[Tensor, "b n w"], valid: Bool[Tensor, "b n"]
+    tokens: Float[Tensor, "b n w"], valid: Bool[Tensor, "b n"], step: int = 1
 ) -> tuple[Float[Tensor, "b s w"], Bool[Tensor, "b s"]]:
-    """Valid tokens to the front, in their order, and no more columns than the longest sample has.
+    """Valid tokens to the front, in their order, and no more columns than the longest sample has, in whole steps.
 
     `valid` lies on the host, where lengths and places are worked out; so does what comes back of it.
     """
-    length = int(valid.sum(-1).max())
+    length = -(-int(valid.sum(-1).max()) // step) * step
     order = valid.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[:, :length]
     return tokens.take_along_dim(send(order, tokens.device)[..., None], dim=1), valid.take_along_dim(order, dim=1)
 
@@ -230,12 +231,14 @@ class FastPrefix:
         self._tower = towers.language_model
         self._layers = [GemmaLayer.of(layer, make) for layer in self._tower.layers]
         self._norms = [layer.norms(None) for layer in self._layers]
+        self._step = 1
         self._see: Callable[[Tensor], Tensor] = self._vision.__call__
         self._pass: Callable[..., tuple[tuple[KeyValue, ...], Tensor]] = self._run
 
     def compile(self) -> None:
-        """Let torch compile both passes when they are first asked."""
-        self._see, self._pass = torch.compile(self._vision.__call__), torch.compile(self._run)
+        """Let torch compile both passes when they are first asked; lengths are padded, so that few graphs do."""
+        self._see, self._pass = CompiledPass(self._vision.__call__), CompiledPass(self._run)
+        self._step = LENGTHS
 
     def __call__(
         self,
@@ -251,9 +254,9 @@ class FastPrefix:
             embedded = self._embed(torch.stack(images, dim=1), seen)
             parts.insert(0, embedded.flatten(1, 2))
             valid.insert(0, seen[..., None].expand(embedded.shape[:3]).flatten(1))
-        x, kept = drop_invalid(torch.cat(parts, dim=1), torch.cat(valid, dim=1))
+        x, kept = drop_invalid(torch.cat(parts, dim=1), torch.cat(valid, dim=1), self._step)
         x = x.to(self._tower.layers[0].self_attn.q_proj.weight.dtype)
-        full = bool(kept.all())
+        full = self._step == 1 and bool(kept.all())  # compiled passes always have a mask: one graph for both
         kept = send(kept, x.device)
         rotary = self._tower.rotary_emb(x, prefix_positions(kept).clamp_min(0))
         layers, features = self._pass(x, rotary, key_mask(kept, full=full))
@@ -305,10 +308,7 @@ class FastExpert:
 
     def compile(self) -> None:
         """Let torch compile the pass when it is first asked; on a GPU as a CUDA graph, for its kernels are small."""
-        on_gpu = self._backbone.action_in_proj.weight.is_cuda
-        compiled: Callable[..., Tensor] = torch.compile(self._run, mode="reduce-overhead" if on_gpu else None)
-        # A graph's output lies in memory that its next run writes to.
-        self._pass = (lambda *given: compiled(*given).clone()) if on_gpu else compiled
+        self._pass = CompiledPass(self._run, as_graph=self._backbone.action_in_proj.weight.is_cuda)
 
     def __call__(
         self,

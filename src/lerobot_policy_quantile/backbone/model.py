@@ -23,6 +23,7 @@ from lerobot_policy_quantile.backbone.attention import (
     suffix_positions,
 )
 from lerobot_policy_quantile.backbone.bound_expert import BoundExpert
+from lerobot_policy_quantile.backbone.compiled import static_linear
 from lerobot_policy_quantile.backbone.fast import FastExpert, FastPrefix
 from lerobot_policy_quantile.backbone.int8 import int8_linear
 from lerobot_policy_quantile.backbone.linear import MakeLinear, exact_linear, forget_blocks, packed_linear
@@ -102,12 +103,13 @@ class Backbone(nn.Module):
 
         `packed` (CPU, float32) keeps a second copy of the weights in the order that the products read them.
         `int8` (CPU) is approximate: weights in 8 bits per output channel, activations quantised as they come.
-        `compile` hands the passes to torch.compile: the first answers take minutes, and again for a new batch size.
+        `compile` (experimental) hands the passes to torch.compile: the first answers take minutes, and again for each
+        of the first few shapes; see `compiled.py`.
         """
         if packed + int8 + compile > 1:
             raise ValueError(f"optimize takes one of packed, int8, compile; got {packed=}, {int8=}, {compile=}")
         self.eval()
-        make = int8_linear if int8 else packed_linear if packed else exact_linear
+        make = int8_linear if int8 else packed_linear if packed else static_linear if compile else exact_linear
         self._fast_prefix = self._make_fast_prefix(make)
         self._fast_expert = FastExpert(self, make)
         if compile:

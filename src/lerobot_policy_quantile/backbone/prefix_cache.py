@@ -105,17 +105,19 @@ class PrefixCache:
         return [int(place) for place in np.flatnonzero(~seen)]
 
     def put(self, frames: Sequence[int], digests: Sequence[int], prefix: Prefix) -> None:
-        """Keep what the VLM said about frames; only tokens that are there. One copy to the host for all layers."""
-        layers = torch.stack([torch.stack(layer, dim=1) for layer in prefix.layers], dim=1)
-        block, pooled = self._numpy(layers), prefix.pooled.detach().float().cpu().numpy()
+        """Keep what the VLM said about frames; only tokens that are there."""
         valid = prefix.valid.cpu().numpy()
+        for number, layer in enumerate(prefix.layers):
+            for which, part in enumerate(layer):
+                said = self._numpy(part)
+                for place, frame in enumerate(frames):
+                    there = valid[place]
+                    self._rows[frame]["block"][number, which, :, : there.sum()] = said[place][:, there]
+        pooled = prefix.pooled.detach().float().cpu().numpy()
         for place, frame in enumerate(frames):
-            row, there = self._rows[frame], valid[place]
-            length = int(there.sum())
-            row["block"][..., :length, :] = block[place][..., there, :]
-            row["pooled"] = pooled[place]
-            row["digest"] = digests[place]
-            row["length"] = length  # last: a row that a killed run left half written counts as not seen
+            row = self._rows[frame]
+            row["pooled"], row["digest"] = pooled[place], digests[place]
+            row["length"] = valid[place].sum()  # last: a row that a killed run left half written counts as not seen
 
     def get(self, frames: Sequence[int], device: torch.device | str = "cpu") -> Prefix:
         """The prefixes of frames that are there, as one batch; each is copied once, to a GPU from pinned memory."""
@@ -124,7 +126,10 @@ class PrefixCache:
         longest = int(lengths.max())
         kept = self._rows["block"]
         size = (len(frames), *kept.shape[1:4], longest, kept.shape[5])
-        block = torch.empty(size, dtype=self._dtype, pin_memory=device.type == "cuda")
+        if device.type == "cuda":  # pinned memory, which torch keeps from batch to batch
+            block = torch.empty(size, dtype=self._dtype, pin_memory=True)
+        else:  # numpy's large arrays lie in large pages, torch's do not
+            block = torch.from_numpy(np.empty(size, kept.dtype)).view(self._dtype)
         into = self._numpy(block)
         for place, frame in enumerate(frames):
             into[place] = kept[frame, ..., :longest, :]
