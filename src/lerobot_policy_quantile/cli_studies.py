@@ -1,7 +1,8 @@
 """`qhead study run`: the paper's studies, from training to tables beside the paper's."""
 
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,10 +122,24 @@ def _where(
     if dataset is not None and not (dataset / INFO).is_file():
         raise ValueError(f"--dataset must be the folder of a LeRobotDataset (with {INFO}); got {dataset}")
     frames = 0 if small and dataset is None else _frames(study, dataset)
-    # A plan may be printed here and run elsewhere.
-    device = machine.device if dry_run and machine.device is not None else choose_device(machine.device)
+    named = machine.device or (None if machine.gpu_memory is None else "cuda")
+    device = named if dry_run and named is not None else choose_device(named)  # it may be printed here, run elsewhere
     root = None if dataset is None else str(dataset)
-    return Where(frames, out, root, weights, device, machine.processes, machine.workers)
+    where = Where(frames, out, root, weights, device, machine.processes, machine.workers)
+    return where if small or machine.gpu_memory is None else _fitted(study, where, machine.gpu_memory)
+
+
+def _fitted(study: "Study", where: "Where", card: int) -> "Where":
+    """The same on GPUs of that many GiB: how every variant trains, and how many models evaluation may hold at once."""
+    from lerobot_policy_quantile.studies.plans.commands import BATCH
+    from lerobot_policy_quantile.training_fit import fit_training, fit_workers
+
+    fits, workers, batch = {}, [os.cpu_count() or 1], BATCH // where.processes
+    for variant in study.variants:
+        frozen = bool(variant.policy.get("freeze_vlm", True))
+        fits[variant.name] = fit_training(card, batch=batch, processes=where.processes, freeze_vlm=frozen)
+        workers.append(fit_workers(card, fits[variant.name], freeze_vlm=frozen))
+    return replace(where, fits=fits, workers=where.workers or min(workers))
 
 
 def _frames(study: "Study", dataset: Path | None) -> int:

@@ -58,6 +58,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     freeze_vlm: bool = True
     random_vlm: bool = False  # a frozen VLM of random weights is meant, with backbone_weights = none
     gradient_checkpointing: bool = False
+    micro_batch: int | None = None  # rows per forward and backward pass; the update is the whole batch's all the same
     fast_training: bool = False  # training on the fast path, as far as it can be; not with FSDP
     prefix_cache: str | None = None  # "memory" or a folder: a frozen VLM reads each training frame only once
     dtype: str = "float32"  # float32 | bfloat16: precision of backbone arithmetic; the head is float32
@@ -125,6 +126,8 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
             yield from self._unless(getattr(self, name) > 0, name, "positive")
         head_lr = self.optimizer_head_lr
         yield from self._unless(head_lr is None or head_lr > 0, "optimizer_head_lr", "positive, or null")
+        piece = self.micro_batch
+        yield from self._unless(piece is None or piece >= 1, "micro_batch", "at least 1, or null")
         yield from self._unless(self.n_obs_steps == 1, "n_obs_steps", "1")
         yield from self._unless(
             self.n_action_steps <= self.chunk_size, "n_action_steps", f"at most chunk_size = {self.chunk_size}"

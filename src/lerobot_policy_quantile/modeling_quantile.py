@@ -31,6 +31,7 @@ from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.grippers import settle_grippers
 from lerobot_policy_quantile.initial_weights import find_initial_weights
+from lerobot_policy_quantile.micro_batches import in_micro_batches
 from lerobot_policy_quantile.model_card import lerobots_card, make_model_card
 from lerobot_policy_quantile.processor_quantile import load_tokenizer, require_cameras
 from lerobot_policy_quantile.seen_frames import SeenFrames
@@ -108,6 +109,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
 
     # --- training -----------------------------------------------------------------------------
 
+    @in_micro_batches
     def forward(
         self, batch: dict[str, Tensor], reduction: Reduction = "mean"
     ) -> tuple[Float[Tensor, "..."], dict[str, float]]:

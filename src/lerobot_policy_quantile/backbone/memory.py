@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
+from lerobot_policy_quantile.backbone.live_bytes import LiveBytes
 from lerobot_policy_quantile.backbone.model import Backbone
 from lerobot_policy_quantile.backbone.towers import Precision
 from lerobot_policy_quantile.backbone.variants import Variant
@@ -80,6 +81,77 @@ def training_memory(
         prefix=_bytes(keys_values),
         activations=kept.bytes_besides(held_already) + copies,
     )
+
+
+def training_peak(
+    variant: Variant,
+    *,
+    batch: int,
+    micro_batch: int | None = None,
+    processes: int = 1,
+    cameras: int = 2,
+    text: int | None = None,
+    chunk_size: int = 10,
+    action_dim: int = 7,
+    n_prompts: int = 16,
+    precision: Precision = "float32",
+    gradient_checkpointing: bool = False,
+    freeze_vlm: bool = True,
+) -> int:
+    """Bytes of one training process at the worst moment of an update: `batch` rows, in pieces if told, AdamW.
+
+    Forward and backward of one piece run on the meta device, and everything alive is counted. On top come AdamW's
+    moments and what its update makes, the buckets of several processes, and the images that wait for their piece. With
+    bfloat16 it is an upper bound, as in `training_memory`.
+    """
+    rows = min(batch, micro_batch or batch)
+    with torch.device("meta"):
+        backbone = _Unchecked(
+            variant,
+            n_prompts=n_prompts,
+            precision=precision,
+            freeze_vlm=freeze_vlm,
+            gradient_checkpointing=gradient_checkpointing,
+        )
+        images = [torch.zeros(rows, 3, variant.image_size, variant.image_size) for _ in range(cameras)]
+        seen = [torch.ones(rows, dtype=torch.bool) for _ in images]
+        tokens = torch.zeros(rows, variant.max_token_length if text is None else text, dtype=torch.long)
+        queries, noise_time = torch.zeros(rows, chunk_size, backbone.model_dim), torch.zeros(rows)
+    head = QuantileHead(backbone.expert_width, chunk_size, action_dim, backbone.model_dim).to("meta")
+    parameters = [*backbone.parameters(), *head.parameters()]
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in trained:
+        parameter.data = parameter.data.float()
+    backbone.train()
+    with LiveBytes(known=parameters) as live:
+        prefix = backbone.prefix(images, seen, tokens, torch.ones_like(tokens, dtype=torch.bool))
+        head.quantiles(backbone.expert(prefix)(queries, noise_time)).sum().backward()  # type: ignore[no-untyped-call]
+    gradients = _bytes(trained)
+    cast = [  # a checkpointed layer keeps no half-precision copy of its weights
+        p for name, p in backbone.named_parameters() if not gradient_checkpointing or "vision_tower" in name
+    ]
+    copies = sum(p.numel() for p in cast if p.requires_grad and p.ndim > 1) * HALF if precision == "bfloat16" else 0
+    computing, updating = live.most + copies, 2 * gradients
+    inputs = (batch - rows) * cameras * 3 * variant.image_size**2 * torch.float32.itemsize
+    buckets = gradients if processes > 1 else 0
+    held = _bytes(parameters) + ADAM_MOMENTS * gradients + buckets + inputs
+    return int(held + max(computing, updating))
+
+
+def weight_bytes(variant: Variant, *, precision: Precision = "float32", freeze_vlm: bool = True) -> int:
+    """Bytes of a backbone's weights: trained ones are float32 whatever the precision of the others."""
+    with torch.device("meta"):
+        backbone = Backbone(variant, n_prompts=16, precision=precision, freeze_vlm=freeze_vlm)
+    return sum(
+        p.numel() * (torch.float32.itemsize if p.requires_grad else p.element_size()) for p in backbone.parameters()
+    )
+
+
+class _Unchecked(Backbone):
+    """A backbone that does not look at the values of its tokens: on the meta device there are none."""
+
+    def _check_observation(self, *_: object) -> None:
+        return
 
 
 def empty_prefix(variant: Variant, batch: int, tokens: int, dtype: torch.dtype) -> Prefix:
