@@ -4,7 +4,7 @@ TEST_PROCESSES ?= 2
 # Without compiled modules every process spends half a minute importing torch and LeRobot.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize \
+.PHONY: help demo picture study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize \
 	serve-load serve-fuzz soak study-kills adaptive format lock clean
 
 help: ## list the targets
@@ -13,6 +13,9 @@ help: ## list the targets
 demo: .venv/.ready ## two demonstrations, four heads, every route: the study in miniature, with a report (ten minutes on two cores)
 	@$(PY) scripts/check_gl.py
 	@.venv/bin/qhead study two-demo --settings demo --out runs/demo
+
+picture: .venv/.ready ## docs/routes.gif, the README's moving picture, from the episodes of make demo
+	@$(PY) -m scripts.routes_picture runs/demo --out docs/routes.gif
 
 study: .venv/.ready ## the two-demonstration study at full length, embedded and LIBERO (many hours); resumes; writes runs/study/
 	@.venv/bin/qhead study two-demo --settings study --out runs/study
