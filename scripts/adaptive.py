@@ -34,7 +34,7 @@ from lerobot_policy_quantile.evaluation.statistics import Interval, wilson
 from lerobot_policy_quantile.pretraining.proof import require_same_policy
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 from lerobot_policy_quantile.scenes.embedded import EmbeddedScene
-from lerobot_policy_quantile.serving.spread import Replanning, spread
+from lerobot_policy_quantile.serving.spread import Replanning, motion_spread, spread
 
 TASKS = (1, 2, 3, 4)
 CHOOSING, MEASURING = range(1), range(45, 50)
@@ -94,11 +94,11 @@ class FollowedPolicy:
     def _cut(self, chunk: Chunk) -> Chunk:
         if chunk.quantiles is None:
             raise ValueError("policy must predict quantiles; got a chunk without them")
-        widths = spread(np.asarray(chunk.quantiles), self._levels)
-        self.doubt += [round(float(width), 5) for width in widths[:, :-1].mean(axis=1)]
+        widths, grippers = spread(np.asarray(chunk.quantiles), self._levels), self._policy.config.gripper_dims
+        self.doubt += [round(float(width), 5) for width in motion_spread(widths, grippers)]
         if self._way.steps:
             return chunk
-        steps = Replanning(self._way.threshold, LEAST).steps(widths)
+        steps = Replanning(self._way.threshold, LEAST).steps(widths, grippers)
         return Chunk(chunk.actions[:steps], chunk.quantiles)
 
 

@@ -42,7 +42,7 @@ def test_own_memory_is_what_a_process_wrote_itself():
 class WideningPolicy:
     """Chunks of ten whose spread grows by 0.08 with every step; see the levels' linear quantiles."""
 
-    config = SimpleNamespace(n_quantiles=21, chunk_size=10)
+    config = SimpleNamespace(n_quantiles=21, chunk_size=10, gripper_dims=(6,))
     context = MappingProxyType({"policy": "widening"})
 
     def begin(self, seed, world, decoder):
