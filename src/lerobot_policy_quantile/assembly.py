@@ -1,5 +1,6 @@
 """The parts of a policy as its configuration asks for them."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone
@@ -10,8 +11,12 @@ from lerobot_policy_quantile.core.levels import quantile_levels
 
 def build_backbone(config: QuantileConfig) -> Backbone:
     """The backbone a configuration asks for, its weights random."""
+    variant = VARIANTS[config.backbone]
+    if config.backbone_layers is not None:
+        depth, vision_depth = config.backbone_layers
+        variant = replace(variant, depth=depth, vision_depth=vision_depth)
     return Backbone(
-        VARIANTS[config.backbone],
+        variant,
         model_dim=config.max_action_dim,
         n_prompts=config.n_prompts,
         query=config.query,

@@ -88,7 +88,11 @@ def processors_from_base(
 
     import lerobot_policy_quantile.processor_quantile  # noqa: F401  registers our steps
 
-    before, after = make_pre_post_processors(config, pretrained_path=str(folder or base_checkpoint()))
+    before, after = make_pre_post_processors(
+        config,
+        pretrained_path=str(folder or base_checkpoint()),
+        preprocessor_overrides={"device_processor": {"device": config.device}},
+    )
     if ground == BASE_GROUND:
         return before, after
     (step,) = (step for step in before.steps if isinstance(step, NormalizerProcessorStep))

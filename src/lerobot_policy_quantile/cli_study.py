@@ -30,10 +30,12 @@ TWO_DEMO_HELP = "\n\n".join(
         "To resume, run the same command again: finished stages and episodes are not repeated. More seeds, episodes,"
         " scenes or decoders may be added to a folder; anything else needs another one.",
         "SETTINGS are fixed in a file before evaluation: demo (small, embedded), study (three seeds, 6,000 updates, 50"
-        " episodes, both scenes) or a TOML file of your own; options override single fields.",
+        " episodes, both scenes), paper (LIBERO at 224 pixels with the paper's rates, a fresh output projection and new"
+        " prompts, for a pi05 folder on a GPU) or a TOML file of your own; options override single fields.",
         "Examples:",
         "qhead study two-demo --settings demo --out runs/demo",
         "qhead study two-demo --scene libero --obstacle --seeds 1 --episodes 20 --updates 6000 --out runs/libero",
+        "qhead study two-demo --settings paper --base FOLDER --device cuda --out runs/paper",
         "Exit codes: 0 every episode has a result; 3 some ended in an error; 130 stopped by Ctrl-C; 1 a check failed or"
         " the study could not go on; 2 wrong usage.",
     ]
@@ -44,7 +46,7 @@ TWO_DEMO_HELP = "\n\n".join(
 @needs("sim", "report")
 def two_demo(
     out: Annotated[Path, typer.Option(help="Folder of the study.")],
-    settings: Annotated[str, typer.Option(help="demo, study or a TOML file.")] = "demo",
+    settings: Annotated[str, typer.Option(help="demo, study, paper or a TOML file.")] = "demo",
     scene: Annotated[
         list[str] | None, typer.Option(help="embedded or libero (libero_object, task 0); repeat for both.")
     ] = None,
@@ -62,24 +64,37 @@ def two_demo(
     ] = None,
     first_episode: Annotated[int | None, typer.Option(min=0, help="Number of the first episode: its noise.")] = None,
     base: Annotated[
-        str, typer.Option(help="Where training begins: shipped, a policy folder, or random (tries the machinery only).")
+        str,
+        typer.Option(
+            help="Where training begins: shipped, a folder with a quantile or a pi05 policy, or random (tries the"
+            " machinery only)."
+        ),
     ] = SHIPPED,
+    device: Annotated[
+        str | None, typer.Option(help="cuda, mps or cpu; the best there is if left out. Part of a study.")
+    ] = None,
     wording: Annotated[
         str | None,
         typer.Option(help="LIBERO's instructions: bddl, which the shipped base knows, or task.language."),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes: heads in training, simulators.")] = min(
-        2, os.cpu_count() or 1
-    ),
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes: heads in training, simulators. 2 if left out, 1 with a GPU: one model."),
+    ] = None,
     report: Annotated[bool, typer.Option(help="Write OUT/report.html and OUT/report.md at the end.")] = True,
 ) -> None:
     """Run the two-demonstration study; `TWO_DEMO_HELP` is what the user reads."""
-    share_cores(workers)
+    cores = min(2, os.cpu_count() or 1)
+    share_cores(workers or cores)
+    from lerobot_policy_quantile.devices import choose_device
     from lerobot_policy_quantile.studies.two_demo.settings import changed, load_settings
 
     try:
+        chosen = choose_device(device)
+        workers = workers or (cores if chosen == "cpu" else 1)
         asked = changed(
             load_settings(settings),
+            device=chosen,
             scenes=None if not scene else tuple(dict.fromkeys(scene)),
             obstacle=None if obstacle is None else (obstacle,),
             seeds=seeds,
@@ -93,6 +108,7 @@ def two_demo(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    typer.echo(f"policies compute on {chosen}", err=True)
     raise typer.Exit(_run(out, asked, base, workers, report=report))
 
 

@@ -42,7 +42,7 @@ QUANTILE_ONLY = {"supervise": "all", "gaps": "separate", "anchor": "shared", "de
 
 WEIGHT_FIELDS = (
     *("backbone", "head", "n_quantiles", "chunk_size", "gaps", "delta0"),
-    *("query", "n_prompts", "max_action_dim"),
+    *("query", "n_prompts", "max_action_dim", "backbone_layers"),
 )
 """Fields that decide what trained weights mean: a checkpoint is loaded only with its own values."""
 
@@ -54,6 +54,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
 
     # Backbone
     backbone: str = "pi05"  # pi05 (full size) | small | tiny (laptop CPU)
+    backbone_layers: list[int] | None = None  # of a truncated checkpoint: [Gemma and expert, SigLIP]; null: all
     backbone_weights: str | None = None  # pi05 checkpoint (folder, hub id), "base" (tiny), "none"; null: the backbone's
     freeze_vlm: bool = True
     random_vlm: bool = False  # a frozen VLM of random weights is meant, with backbone_weights = none
@@ -129,6 +130,9 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
         piece = self.micro_batch
         yield from self._unless(piece is None or piece >= 1, "micro_batch", "at least 1, or null")
         yield from self._unless(self.n_obs_steps == 1, "n_obs_steps", "1")
+        layers = self.backbone_layers
+        two = layers is None or (len(layers) == 2 and min(layers) >= 1)
+        yield from self._unless(two, "backbone_layers", "two numbers of at least 1, or null")
         yield from self._unless(
             self.n_action_steps <= self.chunk_size, "n_action_steps", f"at most chunk_size = {self.chunk_size}"
         )

@@ -75,7 +75,7 @@ def test_a_wrong_file_says_what_is_wrong(tmp_path, text, message):
 
 
 def test_a_missing_file_is_named():
-    with pytest.raises(ValueError, match=r"settings must be demo, study or a TOML file; got 'nope.toml'"):
+    with pytest.raises(ValueError, match=r"settings must be demo, study, paper or a TOML file; got 'nope.toml'"):
         load_settings("nope.toml")
 
 

@@ -19,6 +19,7 @@ from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
 from lerobot_policy_quantile.backbone.prefix_cache import require_fresh
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
 from lerobot_policy_quantile.studies.two_demo.records import Demonstration
+from lerobot_policy_quantile.studies.two_demo.stages import digest_each
 from lerobot_policy_quantile.studies.two_demo.start import Fresh
 
 FILE = "prefix_cache.safetensors"
@@ -35,17 +36,19 @@ class LessonCache:
     target: Float[Tensor, "n h d"]
     valid: Bool[Tensor, "n h d"]
 
-    def rows(self, index: Int[Tensor, " b"]) -> Prefix:
-        """The prefixes of some samples."""
-        layers = tuple(KeyValue(layer.keys[index], layer.values[index]) for layer in self.layers)
-        return Prefix(layers, self.prefix_valid[index], self.pooled[index])
+    def rows(self, index: Int[Tensor, " b"], device: torch.device | str = "cpu") -> Prefix:
+        """The prefixes of some samples, on the device that computes; the cache stays in main memory."""
+        layers = tuple(KeyValue(layer.keys[index].to(device), layer.values[index].to(device)) for layer in self.layers)
+        return Prefix(layers, self.prefix_valid[index].to(device), self.pooled[index].to(device))
 
     @cached_property
     def first_alike(self) -> Int[Tensor, " n"]:
         """For every sample the first one with the same prefix, to the bit: demonstrations begin alike."""
-        first: dict[bytes, int] = {}
-        words = [b"".join(part[i].numpy().tobytes() for pair in self.layers for part in pair) for i in range(len(self))]
-        return torch.tensor([first.setdefault(said, i) for i, said in enumerate(words)])
+        first: dict[str, int] = {}
+        said = (
+            digest_each(part[i].numpy().tobytes() for pair in self.layers for part in pair) for i in range(len(self))
+        )
+        return torch.tensor([first.setdefault(word, i) for i, word in enumerate(said)])
 
     def __len__(self) -> int:
         return len(self.target)
@@ -88,24 +91,33 @@ def in_parts(count: int, rows: int) -> list[Int[Tensor, " b"]]:
 def build_cache(fresh: Fresh, instruction: str, demonstrations: tuple[Demonstration, ...]) -> LessonCache:
     """Run the VLM over every demonstration step."""
     fresh.policy.eval()
-    prefixes, targets, valid = [], [], []
+    layers: list[list[KeyValue]] = [[] for _ in range(fresh.policy.backbone.variant.depth)]
+    tokens, pooled, targets, valid = [], [], [], []
     for index in in_parts(len(sample_places(demonstrations)), _ROWS):
         batch = processed(fresh, instruction, demonstrations, index)
-        prefixes.append(fresh.policy.prefix(batch))
-        targets.append(batch["action"])
-        valid.append((~batch["action_is_pad"])[..., None].expand_as(batch["action"]))
-    valid_tokens = torch.cat([prefix.valid for prefix in prefixes])
+        prefix = fresh.policy.prefix(batch)
+        for parts, layer in zip(layers, prefix.layers, strict=True):
+            parts.append(KeyValue(*(part.cpu() for part in layer)))
+        tokens.append(prefix.valid.cpu())
+        pooled.append(prefix.pooled.cpu())
+        targets.append(batch["action"].cpu())
+        valid.append((~batch["action_is_pad"].cpu())[..., None].expand_as(targets[-1]))
+    valid_tokens = torch.cat(tokens)
     seen = valid_tokens.any(0)  # padding of every sample is not worth attending to; positions count valid tokens
     return LessonCache(
-        tuple(
-            KeyValue(*(torch.cat(parts)[:, :, seen] for parts in zip(*layer, strict=True)))
-            for layer in zip(*(prefix.layers for prefix in prefixes), strict=True)
-        ),
+        tuple(_joined(parts, seen) for parts in layers),
         valid_tokens[:, seen],
-        torch.cat([prefix.pooled for prefix in prefixes]),
+        torch.cat(pooled),
         torch.cat(targets),
         torch.cat(valid),
     )
+
+
+def _joined(parts: list[KeyValue], seen: Bool[Tensor, " s"]) -> KeyValue:
+    """One layer of all samples; its parts are let go: at full size a cache is many gigabytes."""
+    joined = KeyValue(*(torch.cat(each)[:, :, seen] for each in zip(*parts, strict=True)))
+    parts.clear()
+    return joined
 
 
 def save_cache(cache: LessonCache, path: Path, made_from: dict[str, str]) -> None:

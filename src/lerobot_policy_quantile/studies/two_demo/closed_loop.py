@@ -20,6 +20,7 @@ from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.checks import identical_repeats
 from lerobot_policy_quantile.studies.two_demo.demos import ENVIRONMENT_SEED, KEY, arm_scene
 from lerobot_policy_quantile.studies.two_demo.settings import Settings
+from lerobot_policy_quantile.studies.two_demo.start import only_float32
 
 TIMEOUT = 900.0
 
@@ -60,10 +61,11 @@ class StudyWorkshop:
         import lerobot_policy_quantile
 
         torch.set_num_threads(1)
+        only_float32()
         _ = lerobot_policy_quantile.QuantileConfig  # registers the policy type
         head, _, seed = policy.rpartition("-")
         folder = records.seed_folder(self.arm, int(seed)) / records.POLICIES / head
-        return load_lerobot_policy(folder)
+        return load_lerobot_policy(folder, device=self.settings.device)
 
 
 def arm_plan(arm: str, settings: Settings) -> Plan:

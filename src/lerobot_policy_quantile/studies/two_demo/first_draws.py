@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.heads import Expert, QuantileHead
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
@@ -25,7 +26,7 @@ from lerobot_policy_quantile.studies.two_demo.cache import FILE, LessonCache, lo
 from lerobot_policy_quantile.studies.two_demo.demos import load_lesson
 from lerobot_policy_quantile.studies.two_demo.settings import Settings
 from lerobot_policy_quantile.studies.two_demo.stages import Stamp, write_json
-from lerobot_policy_quantile.studies.two_demo.start import Fresh, base_fingerprint
+from lerobot_policy_quantile.studies.two_demo.start import Fresh, base_fingerprint, only_float32
 from lerobot_policy_quantile.studies.two_demo.training import made_from
 
 REPEATS = 20
@@ -43,8 +44,9 @@ def stamp_of(folder: Path, settings: Settings, base: str) -> Stamp:
 def draw_and_time(arm: Path, training_seed: int, settings: Settings, base: str) -> None:
     """Write first_draws.npz and cost.json of one training run."""
     torch.set_num_threads(1)
+    only_float32()
     folder = records.seed_folder(arm, training_seed)
-    heads = {head: _load(folder / records.POLICIES / head) for head in records.HEADS}
+    heads = _load_heads(folder / records.POLICIES, settings.device)
     lesson = load_lesson(arm)
     instruction, demonstrations = lesson.instruction, lesson.demonstrations
     cache = load_cache(arm / FILE, made_from(heads["quantile"], base, lesson))
@@ -55,12 +57,25 @@ def draw_and_time(arm: Path, training_seed: int, settings: Settings, base: str) 
     stamp_of(folder, settings, base).write()
 
 
-def _load(folder: Path) -> Fresh:
+def _load_heads(folder: Path, device: str) -> dict[str, Fresh]:
+    """All heads on one frozen VLM, which is the same in every one of them: a device need not hold it four times."""
     from lerobot.policies.factory import make_pre_post_processors
 
-    policy = QuantilePolicy.from_pretrained(folder).optimize()
-    before, after = make_pre_post_processors(policy.config, pretrained_path=str(folder))
-    return Fresh(policy, before, after)
+    heads: dict[str, Fresh] = {}
+    for head in records.HEADS:
+        config: Any = QuantileConfig.from_pretrained(folder / head)
+        config.device = "cpu"
+        policy = QuantilePolicy.from_pretrained(folder / head, config=config)
+        config.device = device
+        for other in heads.values():
+            policy.backbone.paligemma_with_expert.paligemma = other.policy.backbone.paligemma_with_expert.paligemma
+        before, after = make_pre_post_processors(
+            config, pretrained_path=str(folder / head), preprocessor_overrides={"device_processor": {"device": device}}
+        )
+        heads[head] = Fresh(policy.to(device), before, after)
+    for fresh in heads.values():
+        fresh.policy.optimize()
+    return heads
 
 
 def _draws(heads: dict[str, Fresh], cache: LessonCache, second: int, count: int) -> dict[str, Any]:
@@ -68,20 +83,20 @@ def _draws(heads: dict[str, Fresh], cache: LessonCache, second: int, count: int)
     after = heads["quantile"].after
     arrays: dict[str, Any] = {}
     for head, fresh in heads.items():
-        drawn = torch.cat([_draw(fresh.policy, cache, n, min(_ROWS, count - n)) for n in range(0, count, _ROWS)])
+        drawn = torch.cat([_draw(fresh.policy, cache, n, min(_ROWS, count - n)) for n in range(0, count, _ROWS)]).cpu()
         arrays[f"{head}.normalised"] = drawn.numpy()
         arrays[f"{head}.actions"] = after(drawn).numpy()
     targets = cache.target[[0, second]]
     law = _start_law(heads["quantile"].policy, cache)
     arrays["demonstrations_normalised"], arrays["demonstrations"] = targets.numpy(), after(targets).numpy()
-    arrays["levels"] = law.levels.numpy()
-    arrays["quantiles"] = after(law.quantiles[0].transpose(-1, -2)).transpose(-1, -2).numpy()
+    arrays["levels"] = law.levels.cpu().numpy()
+    arrays["quantiles"] = after(law.quantiles[0].cpu().transpose(-1, -2)).transpose(-1, -2).numpy()
     return arrays
 
 
 def _start_law(policy: QuantilePolicy, cache: LessonCache) -> QuantileFunction:
     """The quantile head's prediction at the shared start."""
-    expert = policy.backbone.expert(cache.rows(torch.zeros(1, dtype=torch.long)))
+    expert = policy.backbone.expert(cache.rows(torch.zeros(1, dtype=torch.long), policy.noise_key.device))
     law = policy.head.predict(expert, episodes_from_seeds([0])).quantiles
     if law is None:
         raise ValueError(f"head must be quantile to predict a law; got {policy.config.head}")
@@ -95,7 +110,8 @@ def _draw(policy: QuantilePolicy, cache: LessonCache, first: int, rows: int) -> 
         law = _start_law(policy, cache)
         wide = QuantileFunction(law.levels, law.quantiles.expand(rows, -1, -1, -1))
         return policy.choose_decoder("shared").decode(wide, episodes).actions
-    expert = policy.backbone.expert(cache.rows(torch.zeros(rows, dtype=torch.long)), episodes=episodes)
+    prefix = cache.rows(torch.zeros(rows, dtype=torch.long), policy.noise_key.device)
+    expert = policy.backbone.expert(prefix, episodes=episodes)
     return policy.head.predict(expert, episodes).actions
 
 
@@ -113,15 +129,22 @@ def time_replans(heads: dict[str, Fresh], observe: Callable[[Fresh], dict[str, A
         for head, fresh in heads.items():
             fresh.policy.backbone.expert_calls = 0
             with _expert_clock(fresh.policy) as expert:
-                began = time.perf_counter()
+                began = _now()
                 prefix = fresh.policy.prefix(observe(fresh))
-                seen = time.perf_counter()
+                seen = _now()
                 fresh.policy.decide(prefix, episodes_from_seeds([repeat]))
-                decided = time.perf_counter()
+                decided = _now()
             passes[head] = fresh.policy.backbone.expert_calls
             if repeat:  # the first one warms up
                 spent[head].append((seen - began, sum(expert), decided - seen - sum(expert)))
     return [_cost(head, passes[head], spent[head]) for head in heads]
+
+
+def _now() -> float:
+    """The time when everything asked of a GPU has been done."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def _cost(head: str, passes: int, spent: list[tuple[float, float, float]]) -> dict[str, Any]:
@@ -140,9 +163,9 @@ def _expert_clock(policy: QuantilePolicy) -> Iterator[list[float]]:
         expert = make(*given, **source)
 
         def call(actions: Tensor, noise_time: Tensor) -> Tensor:
-            began = time.perf_counter()
+            began = _now()
             features = expert(actions, noise_time)
-            seconds.append(time.perf_counter() - began)
+            seconds.append(_now() - began)
             return features
 
         return call

@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from lerobot_policy_quantile.core._checks import require_choice
 from lerobot_policy_quantile.core._names import nearest
 from lerobot_policy_quantile.core.decoders import PRESETS, canonical_text
 from lerobot_policy_quantile.scenes.wording import BDDL, require_wording
@@ -19,6 +20,9 @@ SCENES = {"embedded": "embedded", "libero": "libero_object"}
 """A study's word for a scene -> the scene's name; task 0 of either."""
 MEDIAN_REPEATS = 2
 """Median episodes per trained policy: their actions and simulator states must be the same (a check)."""
+DEVICES, PROJECTIONS, PROMPTS = ("cpu", "cuda", "mps"), ("inherited", "fresh"), ("base", "new")
+OLDER = {"wording": BDDL, "output_projection": "inherited", "prompts": "base", "device": "cpu"}
+"""What folders meant that are older than these fields."""
 MAY_GROW = ("scenes", "obstacle", "seeds", "episodes", "decoders", "obstacle_decoders")
 """Fields that a folder's study may be given more of; all others stay as they were begun."""
 
@@ -48,6 +52,12 @@ class Settings:
     camera_size: int = 96
     limit: int = 400
     obstacle_limit: int = 600
+    output_projection: str = "inherited"
+    """From which all heads start: the base's, or fresh, as the paper's; drawn from the training seed, alike for all."""
+    prompts: str = "base"
+    """The base's, where it has as many, or new, as the paper's; drawn in the same way."""
+    device: str = "cpu"
+    """Where policies compute: cpu, cuda or mps."""
     wording: str = BDDL
     """Which words LIBERO's scenes speak: those the base was pretrained on. The shipped one knows the bddl files'."""
     decoders: tuple[str, ...] = ("native", "independent", "shared", "density", "median")
@@ -61,6 +71,8 @@ class Settings:
         for name in ("decoders", "obstacle_decoders"):
             object.__setattr__(self, name, tuple(canonical_text(text) for text in getattr(self, name)))
         require_wording(self.wording)
+        for name, choices in (("output_projection", PROJECTIONS), ("prompts", PROMPTS), ("device", DEVICES)):
+            require_choice(name, getattr(self, name), choices)
         for scene in self.scenes:
             if scene not in SCENES:
                 raise ValueError(f"scenes must be among {', '.join(SCENES)}; got {scene!r}{nearest(scene, SCENES)}")
@@ -116,10 +128,10 @@ class Settings:
 
 
 def load_settings(source: str) -> Settings:
-    """Settings by name (`demo`, `study`: files in this folder) or from a TOML file."""
+    """Settings by name (`demo`, `study`, `paper`: files in this folder) or from a TOML file."""
     shipped = resources.files(__package__).joinpath(f"{source}.toml")
     if not shipped.is_file() and not Path(source).is_file():
-        raise ValueError(f"settings must be demo, study or a TOML file; got {source!r}")
+        raise ValueError(f"settings must be demo, study, paper or a TOML file; got {source!r}")
     text = shipped.read_text() if shipped.is_file() else Path(source).read_text()
     found = tomllib.loads(text)
     known = [field.name for field in fields(Settings)]
@@ -138,7 +150,7 @@ def fix_settings(out: Path, settings: Settings, base: str) -> None:
     """Write study.json before anything is run; refuse a folder that was begun with other settings."""
     path, wanted = out / STUDY, json.loads(json.dumps(settings.record(base)))
     if path.is_file():
-        begun = {"wording": BDDL, **json.loads(path.read_text())}  # folders older than the field spoke the bddl's words
+        begun = OLDER | json.loads(path.read_text())
         moved = [
             f"{name} was {begun.get(name)!r}, now {wanted[name]!r}"
             for name in wanted

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from lerobot_policy_quantile.evaluation.side_files import write_atomically
+
+_PIECE = 2**24
 
 
 def write_text(path: Path, text: str) -> None:
@@ -25,10 +27,28 @@ def write_json(path: Path, value: Any) -> None:
 
 def digest(*parts: bytes | str) -> str:
     """Sixteen hexadecimal digits over all parts."""
+    return digest_each(parts)
+
+
+def digest_each(parts: Iterable[bytes | str]) -> str:
+    """The same for parts that come one by one."""
     total = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
         total.update(len(data).to_bytes(8, "little") + data)
+    return total.hexdigest()[:16]
+
+
+def digest_files(paths: Iterable[Path]) -> str:
+    """The digest of all names and contents, read piece by piece: checkpoints may be larger than memory."""
+    total = hashlib.sha256()
+    for path in paths:
+        name = path.name.encode()
+        total.update(len(name).to_bytes(8, "little") + name)
+        total.update(path.stat().st_size.to_bytes(8, "little"))
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                total.update(piece)
     return total.hexdigest()[:16]
 
 

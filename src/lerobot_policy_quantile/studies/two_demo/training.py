@@ -34,13 +34,14 @@ from lerobot_policy_quantile.studies.two_demo.cache import (
 )
 from lerobot_policy_quantile.studies.two_demo.demos import Lesson, data_hash, load_lesson
 from lerobot_policy_quantile.studies.two_demo.records import Check, Demonstration
-from lerobot_policy_quantile.studies.two_demo.settings import Settings
+from lerobot_policy_quantile.studies.two_demo.settings import OLDER, Settings
 from lerobot_policy_quantile.studies.two_demo.stages import Stamp, digest
 from lerobot_policy_quantile.studies.two_demo.start import (
     Fresh,
     base_fingerprint,
     fresh_policy,
     frozen_hash,
+    only_float32,
     shared_hash,
 )
 from lerobot_policy_quantile.training_noise import keyed_generator
@@ -81,6 +82,8 @@ class Job:
         rates = ("learning_rate", "head_learning_rate", "prompt_learning_rate")
         names = ("updates", *rates, "warmup", "final_fraction", "camera_size")
         inputs = {name: getattr(self.settings, name) for name in names}
+        chosen = {name: getattr(self.settings, name) for name in ("output_projection", "prompts", "device")}
+        inputs |= {name: value for name, value in chosen.items() if value != OLDER[name]}  # older stamps know no others
         return Stamp(self.policy.parent, self.head, inputs | {"base": base_fingerprint(self.base)})
 
 
@@ -122,6 +125,7 @@ def made_from(fresh: Fresh, base: str, lesson: Lesson) -> dict[str, str]:
 
 def prepare_cache(folder: Path, settings: Settings, base: str) -> bool:
     """Build an arm's prefix cache unless the right one is there; True if it was built. A stale one is refused."""
+    only_float32()
     lesson = load_lesson(folder)
     fresh = fresh_policy(base, "quantile", 0, settings, lesson)
     source = made_from(fresh, base, lesson)
@@ -138,7 +142,9 @@ def train(job: Job, report: Report = lambda *_: None) -> Trained:
     Nothing is trained through a cache that does not give what the whole model gives.
     """
     torch.set_num_threads(1)
+    only_float32()
     began = time.perf_counter()
+    device = job.settings.device
     lesson = load_lesson(job.folder)
     instruction, demonstrations = lesson.instruction, lesson.demonstrations
     fresh = fresh_policy(job.base, job.head, job.training_seed, job.settings, lesson)
@@ -148,14 +154,16 @@ def train(job: Job, report: Report = lambda *_: None) -> Trained:
     batches = batch_sequence(demonstrations, job.training_seed, job.settings.updates)
     start = shared_hash(fresh.policy)
     full = processed(fresh, instruction, demonstrations, batches[0])
-    found = [checks.cached_is_full(name, *compare_with_full(fresh.policy, cache, batches[0], full))]
+    found = [checks.cached_is_full(name, *compare_with_full(fresh.policy, cache, batches[0], full), device=device)]
     sequence = digest(batches.numpy().tobytes())
     if not found[0].passed:
         return Trained(job, found, {}, start, sequence)
     curve = optimise(fresh.policy, cache, batches, job, report)
     found.append(checks.frozen_unchanged(name, source["frozen"], frozen_hash(fresh.policy)))
     folder = _save(job, fresh, cache)
-    found.append(checks.batch_is_single(name, load_lerobot_policy(folder), _moments(instruction, demonstrations)))
+    del fresh, cache, full  # a device need hold one model
+    saved = load_lerobot_policy(folder, device=device)
+    found.append(checks.batch_is_single(name, saved, _moments(instruction, demonstrations), device=device))
     if all(check.passed for check in found):
         if job.policy.exists():
             shutil.rmtree(job.policy)
@@ -200,11 +208,12 @@ def batch_loss(
     policy: QuantilePolicy, cache: LessonCache, index: Int[Tensor, " b"], generator: torch.Generator
 ) -> Float[Tensor, ""]:
     """A head's loss on cached samples: all valid coordinates count, nothing is dropped."""
+    place = policy.noise_key.device
     return training_loss(
         policy.head,
         cached_expert(policy, cache, index),
-        cache.target[index],
-        cache.valid[index],
+        cache.target[index].to(place),
+        cache.valid[index].to(place),
         drop_ratio=0.0,
         generator=generator,
     )
@@ -214,10 +223,11 @@ def cached_expert(policy: QuantilePolicy, cache: LessonCache, index: Int[Tensor,
     """The expert over cached samples. A direct head's features depend on the observation alone, so samples that see
     the same (the copies of the shared start) take one row of the pass.
     """
+    device = policy.noise_key.device
     if isinstance(policy.head, FlowHead):
-        return policy.backbone.expert(cache.rows(index))
+        return policy.backbone.expert(cache.rows(index, device))
     distinct, place = torch.unique(cache.first_alike[index], return_inverse=True)
-    shared = policy.backbone.expert(cache.rows(distinct))
+    shared, place = policy.backbone.expert(cache.rows(distinct, device)), place.to(device)
     return lambda queries, noise_time: shared(queries[: len(distinct)], noise_time[: len(distinct)])[place]
 
 
@@ -304,8 +314,9 @@ def copula_of(policy: QuantilePolicy, cache: LessonCache) -> Float[Tensor, "c c"
     head = policy.head
     if not isinstance(head, QuantileHead):
         raise ValueError(f"head must be quantile to have ranks; got {policy.config.head}")
+    device = policy.noise_key.device
     parts = [
-        head.quantiles(head._direct_features(policy.backbone.expert(cache.rows(index)), len(index)))
+        head.quantiles(head._direct_features(policy.backbone.expert(cache.rows(index, device)), len(index))).cpu()
         for index in in_parts(len(cache), 64)
     ]
-    return fit_copula(QuantileFunction(head.levels, torch.cat(parts)), cache.target, cache.valid)
+    return fit_copula(QuantileFunction(head.levels.cpu(), torch.cat(parts)), cache.target, cache.valid)
