@@ -115,11 +115,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     commands = {f"need {need.what}": need.command for need in NEEDS.values()} | {SLOW: "make test-all"}
     terminalreporter.section(f"{skipped.total()} tests left out")
-    width = max(map(len, skipped))
+    width = max(map(len, commands))
     for reason, count in skipped.most_common():
         terminalreporter.write_line(f"{count:5} {reason:{width}}   {commands.get(reason, '')}".rstrip())
 
 
 def _reason(report: pytest.TestReport) -> str:
     *_, text = report.longrepr if isinstance(report.longrepr, tuple) else (str(report.longrepr),)
-    return text.removeprefix("Skipped: ")
+    return text.removeprefix("Skipped: ").splitlines()[0]
