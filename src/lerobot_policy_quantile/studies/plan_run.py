@@ -70,17 +70,26 @@ def next_command(step: Step, where: Where) -> Step | None:
             return None
         shutil.rmtree(folder, ignore_errors=True)  # half a dataset
     if step.kind == "train":
-        done = trained_steps(folder)
+        done = trained_steps(step)
         if done is not None:
             return None if done >= step.updates else resumed(step, where)
         shutil.rmtree(folder, ignore_errors=True)  # no checkpoint yet: LeRobot begins only in a new folder
     return step
 
 
-def trained_steps(folder: Path) -> int | None:
-    """Updates in a training's last checkpoint; None without one. `last` is moved after a checkpoint is whole."""
-    path = folder / "checkpoints" / "last" / "training_state" / "training_step.json"
-    return int(json.loads(path.read_text(encoding="utf-8"))["step"]) if path.is_file() else None
+def trained_steps(step: Step) -> int | None:
+    """Updates in a training's last checkpoint; None without one. `last` is moved after a checkpoint is whole.
+
+    Updates of another global batch are another training.
+    """
+    path = Path(step.folder) / "checkpoints" / "last" / "training_state" / "training_step.json"
+    if not path.is_file():
+        return None
+    state = json.loads(path.read_text(encoding="utf-8"))
+    batch = state["batch_size"] * state["num_processes"]
+    if batch != step.batch:
+        raise ValueError(f"global batch of {step.folder} must be {step.batch}; its checkpoint was made with {batch}")
+    return int(state["step"])
 
 
 def keep_last_checkpoint(folder: Path) -> None:
@@ -92,7 +101,7 @@ def keep_last_checkpoint(folder: Path) -> None:
 
 
 def _require_complete(step: Step) -> None:
-    done = trained_steps(Path(step.folder))
+    done = trained_steps(step)
     if done is None or done < step.updates:
         raise StepFailedError(f"training {step.name} must end after {step.updates} updates; its checkpoint has {done}")
 

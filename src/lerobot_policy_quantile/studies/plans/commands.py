@@ -5,7 +5,7 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lerobot_policy_quantile.studies.plans import Evaluation, Study, Variant
@@ -69,6 +69,8 @@ class Step:
     """What it writes."""
     updates: int = 0
     """Of a training: how many make it complete."""
+    batch: int = 0
+    """Of a training: rows of all processes together."""
 
     @property
     def text(self) -> str:
@@ -133,23 +135,29 @@ def _training(study: Study, where: Where, variant: Variant, seed: int, small: bo
         f"--seed={seed}",
     ]
     folder = _folder(study, where, variant, seed)
-    return Step("train", f"{variant.name}-{seed}", (*words, f"--output_dir={folder}"), folder, updates)
+    return Step("train", f"{variant.name}-{seed}", (*words, f"--output_dir={folder}"), folder, updates, batch)
 
 
 def resumed(step: Step, where: Where) -> Step:
     """A training that goes on from its last checkpoint, with the settings it was begun with."""
     config = f"{step.folder}/checkpoints/last/pretrained_model/train_config.json"
-    words = (*_trainer(where), f"--config_path={config}", "--resume=true")
-    return Step(step.kind, step.name, words, step.folder, step.updates)
+    words = (
+        *_trainer(where),
+        f"--config_path={config}",
+        "--resume=true",
+        f"--batch_size={step.batch // where.processes}",
+    )
+    return replace(step, words=words)
 
 
 def _trainer(where: Where) -> list[str]:
-    """LeRobot's trainer; several processes are started by accelerate and share the global batch."""
+    """LeRobot's trainer; several of them, started by torchrun, find each other through accelerate and share the batch.
+
+    `accelerate launch` depends on a configuration file of the user's, and without a GPU starts one process in silence.
+    """
     if where.processes == 1:
         return ["lerobot-train"]
-    kind = "--multi_gpu" if where.device.startswith("cuda") else "--cpu"
-    launch = ["accelerate", "launch", kind, f"--num_processes={where.processes}", "--num_machines=1"]
-    return [*launch, "--mixed_precision=no", "--dynamo_backend=no", "-m", "lerobot.scripts.lerobot_train"]
+    return ["torchrun", "--standalone", f"--nproc_per_node={where.processes}", "-m", "lerobot.scripts.lerobot_train"]
 
 
 def _evaluation(
