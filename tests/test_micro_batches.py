@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lerobot_policy_quantile.backbone.live_bytes import LiveBytes
 from tests.support.policies import make_batch, make_policy
+from tests.support.simulated_cuda import CudaTensor, on_cuda, simulated_cuda
 
 ROWS = 7
 UNWATCHED = nullcontext()
@@ -101,3 +102,27 @@ def test_weights_per_sample_and_pieces_of_nothing_are_refused():
         policy.train()(make_batch(policy.config, ROWS), reduction="none")
     with pytest.raises(ValueError, match="micro_batch must be at least 1, or null; got 0"):
         make_policy(micro_batch=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_pieces_on_a_gpu_mix_with_nothing_of_the_host(dtype):
+    """On the simulated device, which refuses it; every piece waits as often as a batch does."""
+    *_, expected = update(None, rows=4, dtype=dtype)
+    with simulated_cuda() as waits:
+        policy = make_policy(micro_batch=2, dtype=dtype)
+        policy.noise_key[0], policy.noise_key[1] = 11, 5
+        policy.config.device = "cuda"
+        batch = make_batch(policy.config, 4)
+        batch["action_is_pad"][1, 4:] = True
+        policy.to("cuda").train()
+        moved = on_cuda(batch)
+        waits.clear()
+        loss, log = policy(moved)
+        (2 * loss).backward()
+        assert isinstance(loss, CudaTensor)
+        assert dict(log).keys() >= {"loss"}
+        assert len(waits) <= 6 * 2, waits
+        found = {name: p.grad.cpu() for name, p in policy.named_parameters() if p.grad is not None}
+    for name, gradient in expected.items():
+        if gradient is not None and gradient.norm() > 0:
+            assert (found[name] - gradient).norm() < (1e-3 if dtype == "float32" else 0.1) * gradient.norm(), name
