@@ -9,19 +9,22 @@ from lerobot_policy_quantile.evaluation.published import PublishedRow, Rate, pub
 from lerobot_policy_quantile.evaluation.sheet import TITLES
 from lerobot_policy_quantile.report.figure import Figure
 from lerobot_policy_quantile.report.plan_rates import Bar, plan_figure
+from lerobot_policy_quantile.studies.plans import load_study
 
 WHOLE = ("", "Overall", "Mean")
 """Lines over all suites of a benchmark."""
 
 
 def figures_of(study: str, rows: Sequence[Row], facts: Facts) -> dict[str, Figure]:
-    """One figure per benchmark: its headline column, or the last one that has figures where that is missing."""
+    """One figure per benchmark, variants in the plan's order: its headline column, or the last that has figures."""
     found = {}
     for benchmark in benchmarks_in(rows):
         lines = [line for line in lines_of(benchmark, rows, facts) if line.suite in WHOLE]
         headings = [c for c in columns_of(benchmark, rows) if any(line.cells.get(c) is not None for line in lines)]
         if headings:
             paper = _paper_rows(study, benchmark)
+            place = {variant.name: number for number, variant in enumerate(load_study(study).variants)}
+            lines.sort(key=lambda line: place.get(line.method, len(place)))
             bars = [_bar(line, headings[-1], paper) for line in lines]
             found[benchmark] = plan_figure(benchmark, f"{TITLES[benchmark]}, {headings[-1]}", bars)
     return found

@@ -9,7 +9,7 @@ from lerobot_policy_quantile.report.svg import BOTTOM, TOP, WIDTH, Axis, Panel
 
 CAPTION = "Dots: our success rate with its 95 % interval. Upright bars: the paper's number, two where it gives a range."
 LEGEND = (Entry("circle", "quantile", "ours, 95 % interval"), Entry("tick", "ink", "paper"))
-LONGEST_NAME = 34
+LONGEST_NAME = 48
 
 
 @dataclass(frozen=True)
