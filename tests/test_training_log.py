@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from lerobot_policy_quantile.training_log import TrainingLog
-from tests.support.simulated_cuda import CudaTensor, simulated_cuda
+from tests.support.policies import make_batch, make_policy
+from tests.support.simulated_cuda import CudaTensor, on_cuda, simulated_cuda
 
 NUMBERS = {"loss": 0.5, "coverage_80": 0.75}
 USES = {
@@ -65,3 +66,14 @@ def test_nan_is_refused_once_and_then_shown():
 def test_on_the_cpu_nothing_is_pending():
     with pytest.raises(ValueError, match="prediction must not contain NaN"):
         TrainingLog({"loss": 0.0}, pending=torch.tensor([1.0, 1.0]))
+
+
+def test_a_copied_policy_goes_on():
+    """As an average of weights is kept: the log goes along."""
+    policy = make_policy().train()
+    with simulated_cuda():
+        policy.to("cuda")
+        policy(on_cuda(make_batch(policy.config)))
+        twin = copy.deepcopy(policy)
+        assert twin._last_log == policy._last_log
+        twin(on_cuda(make_batch(make_policy().config)))

@@ -69,4 +69,4 @@ class TrainingLog(dict[str, float]):
         return repr(self.read())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (self.read(),)
+        return TrainingLog, (self.read(),)

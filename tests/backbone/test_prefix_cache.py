@@ -1,5 +1,6 @@
 """What the cache gives back is what the VLM said; what it was not made from is refused."""
 
+import json
 import multiprocessing
 from dataclasses import replace
 
@@ -164,6 +165,16 @@ def test_processes_that_open_one_folder_together_keep_every_row(tmp_path):
         cache = PrefixCache.in_folder(folder, small, PROCESSES, {"weights": "a"})
         assert len(cache) == PROCESSES
         assert cache.get(range(PROCESSES)).layers[0].keys[:, 0, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_a_folder_with_other_fingerprints_is_refused(shape, tmp_path):
+    """As earlier versions made them."""
+    PrefixCache.in_folder(tmp_path, shape, FRAMES, {})
+    facts = json.loads((tmp_path / FACTS).read_text())
+    del facts["digest"]
+    (tmp_path / FACTS).write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match=r"is stale \(digest was None, is multilinear-64\)"):
+        PrefixCache.in_folder(tmp_path, shape, FRAMES, {})
 
 
 def test_a_cut_file_is_refused(shape, tmp_path):

@@ -8,7 +8,6 @@ Processes may open one folder at the same time and fill it together.
 Axes: b batch, l layer, s prefix token, e head size, v VLM width.
 """
 
-import fcntl
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -148,6 +147,10 @@ class PrefixCache:
 @contextmanager
 def _only_one(lock: Path) -> Iterator[None]:
     """Other processes wait here; a killed one lets go."""
+    try:
+        import fcntl
+    except ImportError:
+        raise ValueError("prefix_cache as a folder needs the file locks of a POSIX system; use 'memory'") from None
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
