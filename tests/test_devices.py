@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lerobot_policy_quantile.cli_evaluation import _device as device_of_evaluation
 from lerobot_policy_quantile.devices import choose_device
 
 
@@ -31,3 +32,20 @@ def test_what_is_not_there_is_refused_with_what_is(monkeypatch, named):
     machine(monkeypatch, cuda=False, mps=False)
     with pytest.raises(ValueError, match="--device must be one of those on this machine, cpu; got"):
         choose_device(named)
+
+
+@pytest.mark.parametrize(
+    ("source", "engine", "gpus", "device"),
+    [
+        ("expert:left", "local", "0", None),
+        ("ws://gpu-box:8000", "local", "0", None),
+        ("runs/policy", "local", "0", "cpu"),
+        ("runs/policy", "ray", "0", "cpu"),
+        ("runs/policy", "ray", "1", "cuda"),
+    ],
+)
+def test_eval_says_where_policies_compute_if_any_do_so_here(monkeypatch, capsys, source, engine, gpus, device):
+    machine(monkeypatch, cuda=False, mps=False)
+    monkeypatch.setenv("QHEAD_GPUS_PER_REPLICA", gpus)
+    assert device_of_evaluation(None, {"ours": source}, engine) == (device or "cpu")
+    assert capsys.readouterr().err == ("" if device is None else f"policies compute on {device}\n")

@@ -67,7 +67,7 @@ def test_the_full_size_method_fits_and_todays_line_needs_what_was_measured(proce
     settings = ("pi05", batch, fit.micro_batch or batch, processes, fit.dtype, fit.gradient_checkpointing, True)
     assert training_fit.peak(*settings) <= USABLE * card * GIB
     assert training_fit.peak("pi05", 128, 128, 1, "float32", False, True) / GIB == pytest.approx(53, abs=2)
-    assert fit == (Fit() if card == 80 else Fit("bfloat16", micro_batch=16))
+    assert fit == (Fit() if card == 80 else Fit("bfloat16", micro_batch=32 // processes))
 
 
 def test_evaluation_holds_as_many_models_as_fit():
