@@ -23,8 +23,9 @@ PER_STEP, PER_CHUNK = 6, 4
 SETTINGS = [
     *HEADS,
     {"query": "noise"},
-    {"fast_training": True},
+    {"micro_batch": 1},
     *[settings for settings in ABLATIONS if settings != {"query": "noise"}],
+    {"fast_training": True},
     {"n_prompts": 0},
     {"drop_ratio": 0.0},
     {"fast_training": True, "head": "flow"},
@@ -237,8 +238,8 @@ def test_back_on_the_cpu_it_acts_and_trains_as_before(waits):
 # --- LeRobot's pi05, for comparison -----------------------------------------------------------
 
 
-def test_lerobots_pi05_waits_five_times_in_a_forward(waits):
-    """Counted the same way, the forward alone; ours, with its log: twice."""
+def test_a_step_of_ours_waits_less_often_than_one_of_lerobots_pi05(waits):
+    """Counted the same way, processors left out: five times in LeRobot 0.6.1, twice in ours."""
     variant = VARIANTS["tiny"]
     theirs, ours = lerobot_policy(variant).to("cuda").train(), moved(make_policy()).train()
     batch = on_cuda(make_batch(ours.config))
@@ -253,4 +254,4 @@ def test_lerobots_pi05_waits_five_times_in_a_forward(waits):
         loss.backward()
         dict(log)
         counts.append(len(waits))
-    assert counts == [5, 2]
+    assert counts[0] > counts[1] == 2, counts

@@ -6,46 +6,47 @@ the trainer then asks for hands the sum over. The trainer sees one batch, one lo
 schedule and the averaging over processes work on the whole batch's gradient.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from typing import Any, Self
 
 import torch
 from jaxtyping import Float
-from lerobot.utils.constants import ACTION
 from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.hooks import RemovableHandle
 
-Forward = Callable[..., tuple[Tensor, dict[str, float]]]
+from lerobot_policy_quantile.training_step import Labels
+
+Loss = Callable[..., tuple[Tensor, Tensor]]
 
 
-def in_micro_batches(forward: Forward) -> Forward:
-    """`forward` of a policy, piece by piece where `config.micro_batch` is smaller than the batch.
+def in_micro_batches(whole: Loss) -> Loss:
+    """A policy's loss and numbers to log, piece by piece where `config.micro_batch` is smaller than the batch.
 
-    The same labels are dropped as in one piece: their draw depends on the frame, and all pieces count as one forward.
+    The same labels are dropped as in one piece: their draw depends on the frame, and all pieces are one forward. The
+    host knows of the pieces what it knows of the batch, and waits for none of them.
     """
 
-    @wraps(forward)
-    def split(policy: Any, batch: Mapping[str, Any], reduction: str = "mean") -> tuple[Tensor, dict[str, float]]:
-        size, rows = policy.config.micro_batch, len(batch[ACTION]) if ACTION in batch else 0
+    @wraps(whole)
+    def split(policy: Any, batch: Mapping[str, Any], labels: Labels, reduction: str) -> tuple[Tensor, Tensor]:
+        size, rows = policy.config.micro_batch, len(labels.frames)
         if size is None or rows <= size or not (policy.training and torch.is_grad_enabled()):
-            return forward(policy, batch, reduction)
+            return whole(policy, batch, labels, reduction)
         if reduction != "mean":
             raise ValueError(f"reduction must be 'mean' with micro_batch = {size}; got {reduction!r}")
-        count, loss, logs = policy.noise_key[1].clone(), torch.zeros(()), []
+        losses, numbers, shares = [], [], []
         with _Sums(policy.parameters()) as sums:
             for start in range(0, rows, size):
-                policy.noise_key[1] = count
-                piece, share = _rows(batch, start, start + size, rows), min(size, rows - start) / rows
-                part, log = forward(policy, piece, reduction)
+                stop, share = start + size, min(size, rows - start) / rows
+                part, measured = whole(policy, _rows(batch, start, stop, rows), labels.rows(start, stop), reduction)
                 sums.add(share * part)
-                loss = loss.to(part) + share * part.detach()
-                logs.append((share, log))
+                losses.append(share * part.detach())
+                numbers.append(measured)
+                shares.append(share)
         known = sums.of_parameters()
-        whole: Tensor = _Deliver.apply(loss, list(known.values()), *known)  # type: ignore[no-untyped-call]
-        return whole, _mean(logs)
+        loss: Tensor = _Deliver.apply(sum(losses), list(known.values()), *known)  # type: ignore[no-untyped-call]
+        return loss, _mean(torch.stack(numbers), shares)
 
     return split
 
@@ -116,11 +117,9 @@ def _rows(batch: Mapping[str, Any], start: int, stop: int, rows: int) -> dict[st
     return {name: value[start:stop] if per_row(value) else value for name, value in batch.items()}
 
 
-def _mean(logs: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
-    """Each number over the pieces that have it, by their share of the rows."""
-    means = {}
-    for name in logs[0][1]:
-        known = [(share, log[name]) for share, log in logs if not math.isnan(log[name])]
-        total = sum(share for share, _ in known)
-        means[name] = sum(share * value for share, value in known) / total if known else math.nan
-    return means
+def _mean(numbers: Float[Tensor, "pieces n"], shares: list[float]) -> Float[Tensor, " n"]:
+    """Each number over the pieces that have it, by their share of the rows; the last, a count, is summed."""
+    known = ~torch.isnan(numbers)
+    weight = torch.stack([row * share for row, share in zip(known.to(numbers.dtype), shares, strict=True)])
+    mean = torch.where(known, numbers, 0.0).mul(weight).sum(0) / weight.sum(0)
+    return torch.cat([mean[:-1], numbers[:, -1:].sum(0)])

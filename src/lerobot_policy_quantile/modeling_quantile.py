@@ -38,7 +38,14 @@ from lerobot_policy_quantile.seen_frames import SeenFrames
 from lerobot_policy_quantile.statistics import use_exact_statistics
 from lerobot_policy_quantile.training_log import TrainingLog
 from lerobot_policy_quantile.training_noise import keep_labels, keyed_generator
-from lerobot_policy_quantile.training_step import PreciseExpert, RecordingExpert, read_labels, training_log
+from lerobot_policy_quantile.training_step import (
+    Labels,
+    PreciseExpert,
+    RecordingExpert,
+    measured,
+    read_labels,
+    training_log,
+)
 
 COPULA_FILE = "copula.safetensors"
 """Beside a checkpoint: `correlation`, what `core.decoders.fit_copula` found in its training data."""
@@ -109,7 +116,6 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
 
     # --- training -----------------------------------------------------------------------------
 
-    @in_micro_batches
     def forward(
         self, batch: dict[str, Tensor], reduction: Reduction = "mean"
     ) -> tuple[Float[Tensor, "..."], dict[str, float]]:
@@ -122,6 +128,18 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         cached = self.training and self.config.prefix_cache is not None
         digests = self._frame_memory(batch).digests(batch, self.config.image_features) if cached else None
         labels = read_labels(batch, self.noise_key, (self.config.chunk_size, self.config.action_dim), digests)
+        loss, numbers = self._loss(batch, labels, reduction)
+        log = training_log(self.head, numbers)
+        if self.training:
+            self.noise_key[1] += 1
+            self._last_log = log
+        return loss, log
+
+    @in_micro_batches
+    def _loss(
+        self, batch: dict[str, Tensor], labels: Labels, reduction: Reduction
+    ) -> tuple[Float[Tensor, "..."], Float[Tensor, " n"]]:
+        """Loss of a batch, or of a piece of it, and the numbers to log, still on the device."""
         target, keep, key = labels.target, labels.valid, (0, 0)
         if self.training:
             key = run, count = labels.run, labels.forward
@@ -129,22 +147,17 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
                 labels.valid_on_host, self.config.drop_ratio, run=run, forward=count, frames=labels.frames
             )
             keep = send(keep, target.device)
-            self.noise_key[1] += 1
         generator = keyed_generator(*key, *labels.frames)
-        known = batch | {OBS_LANGUAGE_ATTENTION_MASK: labels.text_on_host}
-        if cached:
+        if labels.digests:
             prefix = self._frame_memory(batch).prefix(labels.frames, labels.digests, batch, self)
         else:
-            prefix = self.prefix(known)
+            prefix = self.prefix(batch | {OBS_LANGUAGE_ATTENTION_MASK: labels.text_on_host})
         expert = RecordingExpert(self._expert(prefix, generator=generator))
         with torch.autocast(target.device.type, enabled=False):
             loss = training_loss(
                 self.head, expert, target, keep, drop_ratio=0.0, generator=generator, reduction=reduction
             )
-        log = training_log(self.head, loss, expert.features, labels)
-        if self.training:
-            self._last_log = log
-        return loss, log
+        return loss, measured(self.head, loss, expert.features, labels)
 
     def get_optim_params(self) -> list[dict[str, Any]]:
         """Prompts with their own rate and no decay; everything else that is trained (M21). The head may have a rate of

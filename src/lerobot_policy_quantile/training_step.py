@@ -9,7 +9,7 @@ Axes: b batch, h chunk step, d action dim, t text token, w expert width.
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ from lerobot_policy_quantile.training_log import TrainingLog
 
 LOGGED_MASSES = (0.5, 0.8, 0.95)
 """Central intervals whose coverage is logged in training, by the share of actions they should hold."""
+LOGGED_WIDTH = 0.8
+"""The one whose width is logged."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,12 @@ class Labels:
     forward: int
     digests: list[int]
     """Of what the VLM reads of every sample, where they were asked for."""
+
+    def rows(self, start: int, stop: int) -> "Labels":
+        """Those of some samples; nothing is read again."""
+        part = slice(start, stop)
+        names = ("target", "valid", "valid_on_host", "text_on_host", "frames", "digests")
+        return replace(self, **{name: getattr(self, name)[part] for name in names})
 
 
 def read_labels(
@@ -119,26 +127,33 @@ class PreciseExpert:
 
 
 @torch.no_grad()
-def training_log(head: Head, loss: Tensor, features: Float[Tensor, "b h w"], labels: Labels) -> TrainingLog:
-    """The loss and how well the predicted intervals are calibrated; a NaN anywhere is found when it is read."""
-    numbers = {"loss": loss.detach().mean(), **calibration(head, features, labels)}
-    broken = torch.isnan(numbers["loss"]) + torch.isnan(features).sum()
-    pending = torch.stack([number.float() for number in (*numbers.values(), broken)])
-    return TrainingLog(dict.fromkeys(numbers, math.nan), pending=pending)
+def measured(
+    head: Head, loss: Float[Tensor, "..."], features: Float[Tensor, "b h w"], labels: Labels
+) -> Float[Tensor, " n"]:
+    """The loss, how well the predicted intervals are calibrated, and how many values are NaN: one tensor, not read yet.
 
-
-def calibration(head: Head, features: Float[Tensor, "b h w"], labels: Labels) -> dict[str, Float[Tensor, ""]]:
-    """Coverage of the central intervals and the width of the 80 % one, in normalised units.
-
-    The keys never depend on the batch: processes average them together. A batch of padding only has no coverage: NaN.
+    Coverage of the central intervals and the width of the 80 % one are in normalised units. Which numbers there are
+    never depends on the batch: processes average them together. A batch of padding only has no coverage: NaN.
     """
+    mean = loss.detach().mean().float()
+    broken = torch.isnan(mean) + torch.isnan(features).sum()
+    numbers = [mean.new_full((), torch.nan)] * (len(logged_names(head)) - 1)
+    if isinstance(head, QuantileHead) and numbers and bool(labels.valid_on_host.any()):
+        with torch.autocast(mean.device.type, enabled=False):
+            law = QuantileFunction(head.host_levels, head.quantiles(features.detach()))
+        numbers = [interval_coverage(law, labels.target, labels.valid, mass) for mass in LOGGED_MASSES]
+        numbers.append(interval_width(law, labels.valid, LOGGED_WIDTH))
+    return torch.stack([mean, *(number.float() for number in numbers), broken.float()])
+
+
+def logged_names(head: Head) -> list[str]:
+    """Of the numbers that `measured` gives, its count of NaN left out."""
     if not isinstance(head, QuantileHead) or head.supervise != "all":
-        return {}
-    names = [f"coverage_{round(100 * mass)}" for mass in LOGGED_MASSES]
-    target, valid = labels.target, labels.valid
-    if not bool(labels.valid_on_host.any()):
-        return dict.fromkeys([*names, "width_80"], target.new_full((), torch.nan))
-    with torch.autocast(target.device.type, enabled=False):
-        law = QuantileFunction(head.host_levels, head.quantiles(features.detach()))
-    covered = [interval_coverage(law, target, valid, mass) for mass in LOGGED_MASSES]
-    return dict(zip(names, covered, strict=True)) | {"width_80": interval_width(law, valid, 0.8)}
+        return ["loss"]
+    covered = [f"coverage_{round(100 * mass)}" for mass in LOGGED_MASSES]
+    return ["loss", *covered, f"width_{round(100 * LOGGED_WIDTH)}"]
+
+
+def training_log(head: Head, numbers: Float[Tensor, " n"]) -> TrainingLog:
+    """What `measured` gave, by name."""
+    return TrainingLog(dict.fromkeys(logged_names(head), math.nan), pending=numbers)
