@@ -163,8 +163,9 @@ def test_ten_clients_are_computed_together_and_hear_only_their_own_answers():
     model = FakeModel(shut=True)
     with running(model) as server:
         queue = server.server._batcher._queue
-        gatekeeper = threading.Thread(target=lambda: (wait_until(lambda: len(queue) > 3), model.gate.set()))
-        gatekeeper.start()  # while the first batch is computed the others gather
+        all_here = lambda: sum(model.batches) + len(queue) == 10  # noqa: E731  the first batch, and who gathers meanwhile
+        gatekeeper = threading.Thread(target=lambda: (wait_until(all_here, "ten requests"), model.gate.set()))
+        gatekeeper.start()
         outcomes = ask_many(server.url, 10, 10)
         gatekeeper.join()
         page = urllib.request.urlopen(server.url.replace("ws", "http") + "/metrics").read().decode()
