@@ -1,4 +1,4 @@
-"""AgileX Piper through the policy server: two RGB cameras, ten-step chunks, one journal row per trial (M43).
+"""AgileX Piper through the policy server: two RGB cameras, ten-step chunks, one journal row per trial (App. B.2).
 
     QHEAD_TOKEN=... python examples/piper.py ws://gpu-box:8000 --task "fold the towel" --trials 100 --out runs/piper
 

@@ -32,7 +32,7 @@ def test_verify_json_is_the_same_records():
     records = json.loads(result.stdout)
     assert result.exit_code == 0
     assert [r["claim"] for r in records] == [c.claim for c in checks.run_checks(3)]
-    assert set(records[0]) == {"claim", "item", "theory", "measured", "status"}
+    assert set(records[0]) == {"claim", "paper", "theory", "measured", "status"}
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -1,4 +1,4 @@
-"""The configuration refuses what cannot work, all at once and by name; presets are M21's."""
+"""The configuration refuses what cannot work, all at once and by name; presets are App. B's."""
 
 import math
 from itertools import pairwise

@@ -115,7 +115,7 @@ def test_every_decoder_beyond_the_paper_is_documented_with_its_function_and_test
     (section,) = [part for part in INDEX.split("\n## ") if part.startswith("Decoders beyond the paper")]
     lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
     rows = [[cell.strip().strip("`") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-    ours = {preset.name for preset in PRESETS.values() if preset.item == "ours"}
+    ours = {preset.name for preset in PRESETS.values() if preset.source == "ours"}
     assert {row[0].partition("(")[0] for row in rows if row[0]} == ours
     assert [wrong for name, _, function, test in rows for wrong in missing(name, function, test)] == []
 

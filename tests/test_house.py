@@ -120,3 +120,12 @@ def test_make_help_lists_every_documented_target():
     listing = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE):
         assert f"make {target}" in listing
+
+
+def test_no_code_that_only_we_can_look_up():
+    """The paper's sections, equations, tables and figures are named; no number of a list of our own."""
+    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    texts = [ROOT / name for name in listing if name.endswith((".py", ".md", ".toml", ".j2"))]
+    found = {path.name for path in texts if re.search(r"(?<![\w#])M[0-9]{1,2}\b", path.read_text())}
+    assert texts
+    assert found - {Path(__file__).name} == set()

@@ -108,7 +108,7 @@ def test_padding_is_read_by_every_head(settings):
 
 
 def test_model_padding_never_reaches_the_loss():
-    """Action widths beyond the real three get no gradient in the output projection (M4)."""
+    """Action widths beyond the real three get no gradient in the output projection (Sec. 3.2)."""
     policy = make_policy().train()
     policy(make_batch(policy.config))[0].backward()
     gradient = policy.head.projection.weight.grad

@@ -53,10 +53,10 @@ def verify(
     if as_json:
         typer.echo(json.dumps([asdict(check) for check in checks], indent=2))
     else:
-        table = _table("Theory checks", "claim", "item", "theory says", "measured", "result")
+        table = _table("Theory checks", "claim", "paper", "theory says", "measured", "result")
         for check in checks:
             result = f"[{_COLOURS[check.status]}]{check.status}[/]"
-            table.add_row(check.claim, check.item, check.theory, check.measured, result)
+            table.add_row(check.claim, check.paper, check.theory, check.measured, result)
         counts = {status: sum(check.status == status for check in checks) for status in _COLOURS}
         console = Console()
         console.print(table)
@@ -88,14 +88,14 @@ def decoders(
         raise typer.BadParameter(str(error), param_hint="TEXT") from None
     if as_json:
         listing = [
-            {"decoder": t, "item": preset.item, "summary": preset.summary, "composition": str(decoder)}
+            {"decoder": t, "paper": preset.source, "summary": preset.summary, "composition": str(decoder)}
             for t, preset, decoder in rows
         ]
         typer.echo(json.dumps(listing, indent=2))
         return
-    table = _table("Decoders", "text", "item", "what it does", "law | coupling | time | marginal | gripper")
+    table = _table("Decoders", "text", "paper", "what it does", "law | coupling | time | marginal | gripper")
     for t, preset, decoder in rows:
-        table.add_row(t, preset.item, escape(preset.summary), str(decoder))
+        table.add_row(t, preset.source, escape(preset.summary), str(decoder))
     Console().print(table)
 
 

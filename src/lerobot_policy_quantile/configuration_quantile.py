@@ -63,7 +63,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     fast_training: bool = False  # training on the fast path, as far as it can be; not with FSDP
     prefix_cache: str | None = None  # "memory" or a folder: a frozen VLM reads each training frame only once
     dtype: str = "float32"  # float32 | bfloat16: precision of backbone arithmetic; the head is float32
-    query: str = "zero"  # zero | noise | vlm (M19)
+    query: str = "zero"  # zero | noise | vlm (Sec. 4.3)
     n_prompts: int = 16  # 0 switches prompts off
 
     # Head
@@ -71,10 +71,10 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     n_quantiles: int = DEFAULT_K  # K, odd
     output_projection: str = "inherited"  # inherited (from backbone_weights) | fresh, as in the two-demonstration study
     delta0: float = DELTA0  # every gap before the first update, in normalised action units
-    supervise: str = "all"  # all | median: Median-Only (M17)
-    gaps: str = "separate"  # separate | symmetric (M19)
-    anchor: str = "shared"  # shared | detached (M18)
-    drop_ratio: float = 0.1  # share of valid labels without supervision, per sample and forward (M12)
+    supervise: str = "all"  # all | median: Median-Only (Sec. 4.3)
+    gaps: str = "separate"  # separate | symmetric (Sec. 4.3)
+    anchor: str = "shared"  # shared | detached (Sec. 4.3)
+    drop_ratio: float = 0.1  # share of valid labels without supervision, per sample and forward (Sec. 3.3)
 
     # Chunks, decoding
     chunk_size: int = 10
@@ -96,7 +96,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
         }
     )
 
-    # Optimisation (M21)
+    # Optimisation (App. B)
     optimizer_lr: float = 2.5e-5
     optimizer_prompt_lr: float = 1e-4
     optimizer_head_lr: float | None = None  # null: as optimizer_lr

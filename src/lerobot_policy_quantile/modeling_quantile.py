@@ -160,8 +160,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         return loss, measured(self.head, loss, expert.features, labels)
 
     def get_optim_params(self) -> list[dict[str, Any]]:
-        """Prompts with their own rate and no decay; everything else that is trained (M21). The head may have a rate of
-        its own too: it starts from nothing where the expert starts from a pretrained one.
+        """Prompts with their own rate and no decay; everything else that is trained (App. B). The head may have
+        a rate of its own too: it starts from nothing where the expert starts from a pretrained one.
         """
         config = self.config
         prompts = list(self.backbone.prompt_parameters())

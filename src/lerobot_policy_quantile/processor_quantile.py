@@ -51,7 +51,7 @@ class _Step(ProcessorStep):  # type: ignore[misc]
 @ProcessorStepRegistry.register(name="quantile_state_prompt")
 @dataclass
 class StatePromptStep(_Step):
-    """Writes the task and the normalised state into the prompt, in pi0.5's words (M7)."""
+    """Writes the task and the normalised state into the prompt, in pi0.5's words (Sec. 3.2)."""
 
     task_key: str = "task"
 

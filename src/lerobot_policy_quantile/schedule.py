@@ -1,4 +1,4 @@
-"""The learning-rate schedule: linear warm-up, then a cosine to a fraction of the peak (M21).
+"""The learning-rate schedule: linear warm-up, then a cosine to a fraction of the peak (App. B).
 
 LeRobot's own cosine schedule shrinks the warm-up when a run is shorter than its decay; this one
 never rescales. Every parameter group keeps its own peak: the schedule is a factor on each.

@@ -2,7 +2,7 @@
 
 The quantiles that LeRobot 0.6.1 keeps in a dataset's metadata are means of per-episode quantiles: two
 episodes that live in different places give a range that neither has. Later versions keep the widest
-of them, which one episode decides. Normalisation is affine between these two numbers (M10), so they
+of them, which one episode decides. Normalisation is affine between these two numbers (App. B), so they
 are read from all frames instead.
 """
 

@@ -162,7 +162,7 @@ def test_facts_survive_the_disk_and_add_up(tmp_path):
 
 
 def test_a_robots_average_is_the_plain_mean_over_its_tasks_whatever_the_number_of_trials():
-    """M43: 1 of 2 and 9 of 10 give 0.7, not 10 of 12; with a task missing there is no average."""
+    """App. B.2: 1 of 2 and 9 of 10 give 0.7, not 10 of 12; with a task missing there is no average."""
     mine = [*rows("piper apple", 0, 1, 2), *rows("piper cuboid", 0, 9, 10)]
     (line,) = lines_of("piper", mine, Facts())
     assert [line.cells[column].value for column in columns_of("piper", mine)] == pytest.approx([0.5, 0.9, 0.7])

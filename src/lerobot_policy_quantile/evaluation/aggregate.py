@@ -1,7 +1,7 @@
 """Journal rows -> the tables of LIBERO, LIBERO-Plus, LIBERO-Pro and a robot's trials, with intervals and contexts.
 
 A line of a table is a method: the models trained with different seeds (policies named `NAME#SEED`) are aggregated one
-by one and then averaged (M23), with an interval over seeds and episodes. Rows
+by one and then averaged (App. B), with an interval over seeds and episodes. Rows
 made with different simulators, assets, protocols or weights never meet in a line; they are lines of their own.
 """
 
@@ -217,13 +217,13 @@ def _of_scene(rows: Iterable[Row], scene: str) -> list[Row]:
 
 
 def _libero_cells(rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:
-    """Task -> suite -> equal-weight average (M23)."""
+    """Task -> suite -> equal-weight average (App. B)."""
     suites = {heading: _tasks(_of_scene(rows, scene)) for scene, heading in SUITES.items()}
     return {**suites, "Avg.": _joined(list(suites.values()))}
 
 
 def _plus_cells(facts: Facts, rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:
-    """Categories pooled over the rows, total over all (M24)."""
+    """Categories pooled over the rows, total over all (App. B)."""
 
     def category(row: Row) -> str | None:
         return facts.categories.get(row.key.scene, {}).get(row.key.task)
@@ -235,7 +235,7 @@ def _plus_cells(facts: Facts, rows: Sequence[Row]) -> dict[str, Sequence[Share] 
 
 
 def _pro_cells(rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:
-    """A perturbation is the mean of four suites, the average that of four perturbations (M25)."""
+    """A perturbation is the mean of four suites, the average that of four perturbations (App. B)."""
     cells = {
         heading: _joined([_tasks(_of_scene(rows, pro_scene(suite, name))) for suite in SUITES])
         for name, heading in (CONTROLS | PERTURBATIONS).items()
@@ -244,7 +244,7 @@ def _pro_cells(rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:
 
 
 def _robot_cells(tasks: Sequence[str], rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:
-    """Every task by itself, and their unweighted mean (M43)."""
+    """Every task by itself, and their unweighted mean (App. B.2)."""
     cells = {task: _tasks(row for row in rows if robot_task(row.key.scene) == task) for task in tasks}
     return {**cells, "Avg.": _joined(list(cells.values()))}
 

@@ -1,8 +1,8 @@
 """LIBERO, LIBERO-Plus, LIBERO-Pro and a robot's trials: which scenes they are made of, how rates become headlines.
 
-M23: task -> suite -> equal-weight average. M24: categories pool over suites, the total is instance-weighted. M25: a
-perturbation is the mean of four suites, the average is over four perturbations. M43: a robot's average is the plain
-mean over its tasks. Rates are None where nothing ran.
+As in the paper's App. B. LIBERO: task -> suite -> equal-weight average. LIBERO-Plus: categories pool over suites, the
+total is instance-weighted. LIBERO-Pro: a perturbation is the mean of four suites, the average is over four of them. A
+robot: the plain mean over its tasks. Rates are None where nothing ran.
 """
 
 import math
@@ -40,7 +40,7 @@ LIMITS = {
 """Protocol -> steps per episode. `paper`: its appendix, LIBERO-Plus's limits. `openpi`: its LIBERO example."""
 
 PRO_LONG_LIMIT = 800
-"""LIBERO-Pro gives LIBERO-Long more time under both protocols (M25)."""
+"""LIBERO-Pro gives LIBERO-Long more time under both protocols (App. B)."""
 
 EPISODES = {"paper": 100, "openpi": 50}
 """Episodes per task: the paper's, and openpi's `num_trials_per_task`. LIBERO-Plus always runs one per instance."""
@@ -85,18 +85,18 @@ def limit_of(scene: str, protocol: str) -> int | None:
 
 
 def suite_rate(tasks: Mapping[int, Counts]) -> float | None:
-    """The mean of the tasks' success rates (M23)."""
+    """The mean of the tasks' success rates (App. B)."""
     return mean([wins / judged for wins, judged in tasks.values() if judged])
 
 
 def instance_weighted(rates: Mapping[tuple[str, str], float], counts: Mapping[tuple[str, str], int]) -> float:
-    """LIBERO-Plus's pooling (M24) from rates by (suite, category): every instance weighs the same."""
+    """LIBERO-Plus's pooling (App. B) from rates by (suite, category): every instance weighs the same."""
     total = sum(counts[cell] for cell in rates)
     return math.fsum(rate * counts[cell] for cell, rate in rates.items()) / total
 
 
 def pro_average(rates: Mapping[str, Mapping[str, float]]) -> float | None:
-    """LIBERO-Pro's average (M25) from perturbation -> suite -> rate; the controls are left out."""
+    """LIBERO-Pro's average (App. B) from perturbation -> suite -> rate; the controls are left out."""
     return mean_if_all([mean_if_all([rates.get(p, {}).get(s) for s in SUITES]) for p in PERTURBATIONS])
 
 

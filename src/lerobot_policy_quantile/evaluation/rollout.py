@@ -1,4 +1,4 @@
-"""The closed loop: observe, ask for a chunk, execute its first actions, ask again (M22).
+"""The closed loop: observe, ask for a chunk, execute its first actions, ask again (App. B).
 
 Several episodes may run in step, their queries answered as one batch. Each keeps its own memory and its own outcome:
 what one of them raises is its error alone.

@@ -14,7 +14,7 @@ HEADER = ("episodes", "success", "failure", "error", "rate", "seconds")
 
 
 def success_table(rows: Iterable[Row], *, by: Sequence[str] = GROUPS[:3]) -> str:
-    """One line per group: counts, success rate without errors, mean simulated seconds, failures included (M23)."""
+    """One line per group: counts, success rate without errors, mean simulated seconds, failures included (App. B)."""
     for name in by:
         if name not in GROUPS:
             raise ValueError(f"by must name some of {', '.join(GROUPS)}; got {name!r}")

@@ -1,4 +1,4 @@
-"""Figures of what the heads predict: draws at the shared start (M37) and the predicted spread over a rollout (M42)."""
+"""Figures of what the heads predict: draws at the shared start and the predicted spread over a rollout (App. B)."""
 
 from typing import Any
 

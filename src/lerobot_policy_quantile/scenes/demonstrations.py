@@ -76,7 +76,7 @@ def replay(scene: Scene, key: tuple[int, int, int], actions: Sequence[Float[Arra
 
 
 def require_identical_starts(demonstrations: Sequence[Demonstration]) -> None:
-    """Refuse demonstrations that do not begin with the same pictures, robot state and simulator state (M34)."""
+    """Refuse demonstrations that do not begin with the same pictures, robot state and simulator state (App. B.3)."""
     first, *others = demonstrations
     for number, other in enumerate(others, start=1):
         pairs: dict[str, tuple[Any, Any]] = {

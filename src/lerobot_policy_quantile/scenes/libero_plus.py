@@ -49,7 +49,7 @@ class PlusScene(LiberoScene):
         self._steps = 0
 
     def state_count(self, task: int) -> int:
-        """One start per instance (M24)."""
+        """One start per instance (App. B)."""
         require_index("task", task, self.task_count)
         return 1
 

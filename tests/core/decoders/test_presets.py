@@ -19,19 +19,19 @@ from lerobot_policy_quantile.core.decoders import (
 )
 
 PAPER = {
-    # M27: windowed ranks, T = 0.35, held over a chunk or per step, AR between chunks
+    # Sec. 4.4: windowed ranks, T = 0.35, held over a chunk or per step, AR between chunks
     "window(l=0.1, rho=0.7)": Decoder(Window(0.1, 0.35), PerChunk(0.7)),
     "window(l=0.4)": Decoder(Window(0.4, 0.35), PerChunk(0.0)),
     "per_step(l=0.3)": Decoder(Window(0.3, 0.35), PerStep()),
-    # M28: Gaussian surrogate
+    # Sec. 4.4: Gaussian surrogate
     "gaussian(l=0.2)": Decoder(Window(0.2, 0.35), PerChunk(0.0), marginal="gaussian"),
-    # M29: the two-demonstration study
+    # App. B.3: the two-demonstration study
     "native": Decoder(Window(0.1, 0.35), PerChunk(0.9)),
     "independent": Decoder(Window(0.0, 1.0), PerChunk(0.9)),
     "shared": Decoder(Window(0.0, 1.0), PerChunk(0.9), coupling="shared"),
     "shared(l=0.2,rho=0.9)": Decoder(Window(0.2, 1.0), PerChunk(0.9), coupling="shared"),
     "median": Decoder(Fixed(0.5)),
-    # M30, M31: density weighting and its variants
+    # App. B.3, App. B.4: density weighting and its variants
     "density": Decoder(DensityWeighted(2.0, "motion"), PerChunk(0.9), coupling="shared"),
     "density_all": Decoder(DensityWeighted(1.0, "all"), PerChunk(0.9), coupling="shared", gripper="rank"),
     "densest": Decoder(DensestInterval("all"), coupling="shared", gripper="rank"),
@@ -54,7 +54,7 @@ def test_every_preset_is_checked_and_described():
     assert {text.split("(")[0] for text in [*PAPER, *OURS]} == set(PRESETS)
     for preset in PRESETS.values():
         assert preset.summary.endswith(".")
-        assert preset.item.startswith("M") == (preset.name not in {text.split("(")[0] for text in OURS})
+        assert preset.source.startswith(("Sec.", "App.")) == (preset.name not in {text.split("(")[0] for text in OURS})
 
 
 def test_presets_without_noise_are_known():

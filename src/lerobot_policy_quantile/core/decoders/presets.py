@@ -92,8 +92,8 @@ class Preset:
 
     name: str
     build: Callable[..., Decoder]
-    item: str
-    """The item of the method's checklist it implements, or `ours` for one beyond the paper."""
+    source: str
+    """The section of the paper that it comes from, or `ours` for one beyond the paper."""
 
     @property
     def defaults(self) -> dict[str, float]:
@@ -118,18 +118,18 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    build.__name__: Preset(build.__name__, build, item)
-    for build, item in [
-        (median, "M29"),
-        (window, "M27"),
-        (per_step, "M27"),
-        (gaussian, "M28"),
-        (native, "M29"),
-        (independent, "M29"),
-        (shared, "M29"),
-        (density, "M30"),
-        (density_all, "M31"),
-        (densest, "M31"),
+    build.__name__: Preset(build.__name__, build, source)
+    for build, source in [
+        (median, "App. B.3"),
+        (window, "Sec. 4.4"),
+        (per_step, "Sec. 4.4"),
+        (gaussian, "Sec. 4.4"),
+        (native, "App. B.3"),
+        (independent, "App. B.3"),
+        (shared, "App. B.3"),
+        (density, "App. B.3"),
+        (density_all, "App. B.4"),
+        (densest, "App. B.4"),
         (choice, OURS),
         (tracking, OURS),
         (copula, OURS),

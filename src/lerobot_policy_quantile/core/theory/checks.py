@@ -41,7 +41,7 @@ class Check:
     """One claim. `outside` means: the number is reported, but the theorem's conditions do not hold."""
 
     claim: str
-    item: str
+    paper: str
     theory: str
     measured: str
     status: Status
@@ -52,7 +52,7 @@ def run_checks(seed: int = 0) -> list[Check]:
     return [check for family in FAMILIES for check in family(torch.Generator().manual_seed(seed))]
 
 
-# --- M38: one objective for regression and flow matching ---------------------------------------
+# --- Sec. 3.1: one objective for regression and flow matching ---------------------------------------
 
 
 def shared_objective_cases(generator: torch.Generator) -> Iterator[Check]:
@@ -71,7 +71,7 @@ def shared_objective_cases(generator: torch.Generator) -> Iterator[Check]:
         lambda path, alpha: regression.projection(expert(path, alpha)), target, zeros, zeros[:, 0, 0]
     )
     gap = float((objective - regression.loss(expert, target, generator=generator).mean()).abs())
-    yield _small("shared objective, B = alpha = 0: squared regression", "M38", gap, 1e-6)
+    yield _small("shared objective, B = alpha = 0: squared regression", "Sec. 3.1", gap, 1e-6)
 
     flow = _drawn(FlowHead(width, *shape[1:]), generator)
     replay = torch.Generator().manual_seed(generator.initial_seed())
@@ -84,12 +84,12 @@ def shared_objective_cases(generator: torch.Generator) -> Iterator[Check]:
         lambda path, alpha: -flow.projection(expert(path, 1 - alpha)), target, noise, 1 - noise_time
     )
     gap = float((objective - loss).abs())
-    yield _small("shared objective, Gaussian B: flow matching", "M38", gap, 1e-5)
+    yield _small("shared objective, Gaussian B: flow matching", "Sec. 3.1", gap, 1e-5)
 
     law = random_step_law(9, generator=generator)
     risk = float(law.mean((law.values - 0.3).square()))
     gap = abs(risk - sum(scores.squared_risk_parts(0.3, law)))
-    yield _small("squared risk = squared bias + variance", "M38", gap, 1e-12)
+    yield _small("squared risk = squared bias + variance", "Sec. 3.1", gap, 1e-12)
 
 
 def _drawn[H: Head](head: H, generator: torch.Generator) -> H:
@@ -99,34 +99,34 @@ def _drawn[H: Head](head: H, generator: torch.Generator) -> H:
     return head.requires_grad_(False)
 
 
-# --- M39: threshold supervision is quantile supervision ----------------------------------------
+# --- App. A.1: threshold supervision is quantile supervision ----------------------------------------
 
 
 def threshold_and_crps(generator: torch.Generator) -> Iterator[Check]:
     """Distance as an integral over thresholds, and the CRPS identity on laws of every kind."""
     pairs = torch.randn(20, 2, generator=generator, dtype=torch.float64).tolist()
     gap = max(abs(scores.threshold_distance(a, b) - abs(a - b)) for a, b in pairs)
-    yield _small("threshold integral of two points = |a - b|", "M39", gap, 1e-9)
+    yield _small("threshold integral of two points = |a - b|", "App. A.1", gap, 1e-9)
 
     steps = random_step_law(12, generator=generator)
     for law in (NORMAL, SKEWED, BIMODAL, ATOM, steps.as_law()):
         places = [-1.3, 0.0, 0.2, 2.0]
         gap = max(abs(scores.cdf_score(law, y) - scores.quantile_score(law, y)) for y in places)
-        yield _small(f"CRPS = 2 x integrated pinball: {law.name}", "M39", gap, 1e-4)
+        yield _small(f"CRPS = 2 x integrated pinball: {law.name}", "App. A.1", gap, 1e-4)
 
     law = steps.as_law()
     gap = max(abs(scores.cdf_score(law, y) - scores.pairwise_score(steps, y)) for y in (-1.3, 0.2))
-    yield _small("CRPS = E|R - y| - E|R - R'| / 2", "M39", gap, 1e-9)
+    yield _small("CRPS = E|R - y| - E|R - R'| / 2", "App. A.1", gap, 1e-9)
 
     truth = random_step_law(7, generator=generator)
     left, right = scores.theorem_1_sides(NORMAL, truth)
-    yield _small("Theorem 1: CDF loss = 2 x expected integrated pinball", "M39", abs(left - right), 1e-4)
+    yield _small("Theorem 1: CDF loss = 2 x expected integrated pinball", "App. A.1", abs(left - right), 1e-4)
     own, _ = scores.theorem_1_sides(truth.as_law(), truth)
     gap = abs(left - own - scores.cdf_distance(NORMAL, truth.as_law()))
-    yield _small("excess CDF loss = integral of (G - F)^2", "M39", gap, 1e-4)
+    yield _small("excess CDF loss = integral of (G - F)^2", "App. A.1", gap, 1e-4)
 
 
-# --- M40: the noise of median updates ----------------------------------------------------------
+# --- App. A.2: the noise of median updates ----------------------------------------------------------
 
 
 def median_noise(generator: torch.Generator) -> Iterator[Check]:
@@ -138,29 +138,29 @@ def median_noise(generator: torch.Generator) -> Iterator[Check]:
     score = (SKEWED.sample(n, generator=generator)[:, None] < SKEWED.icdf(levels)).double() - levels
     gap = float((score.T @ score / n - center.score_covariance(levels)).abs().max())
     bound = 5 * 0.25 / n**0.5  # five standard errors of a product of scores
-    yield _small("score covariance = min - product (sampled)", "M40", gap, bound)
+    yield _small("score covariance = min - product (sampled)", "App. A.2", gap, bound)
 
     for eps in (0.05, 0.2, WIDE_EPS):
         exact = center.joint_gradient_variance(t, eps)
         total = float(center.score_covariance(0.5 + eps * t).mean())
-        yield _close(f"B_Q = 1/4 - C_t eps, eps = {eps:g} (identity)", "M40", exact, total, 1e-12)
+        yield _close(f"B_Q = 1/4 - C_t eps, eps = {eps:g} (identity)", "App. A.2", exact, total, 1e-12)
     sampled = float(_head_gradient(NORMAL, levels, n, generator).var())
-    yield _close("B_Q of the head's own gradient on m (sampled)", "M40", exact, sampled, 0.02 * exact)
+    yield _close("B_Q of the head's own gradient on m (sampled)", "App. A.2", exact, sampled, 0.02 * exact)
 
     for law in (NORMAL, LOGISTIC, SKEWED, CAUCHY):
         eps = 1e-3
         slope = (1 - center.noise_ratio(law, t, eps)) / eps
-        yield _close(f"V_Q / V_M = 1 - 4 C_t eps, slope: {law.name}", "M40", 4 * center.spread(t), slope, 0.01)
+        yield _close(f"V_Q / V_M = 1 - 4 C_t eps, slope: {law.name}", "App. A.2", 4 * center.spread(t), slope, 0.01)
     slope = (1 - center.noise_ratio(LAPLACE, t, 1e-3)) / 1e-3
     yield Check(
         "V_Q / V_M = 1 - 4 C_t eps, slope: Laplace",
-        "M40",
+        "App. A.2",
         "no claim (density has a cusp)",
         f"{slope:.4f}: NOISIER than median-only",
         "outside",
     )
     residual = center.correction_slope(NORMAL, 0.5 + 0.01 * t) - center.slope_expansion(NORMAL, t, 0.01)
-    yield _small("correction slope changes only at order eps^2", "M40", abs(residual), 1e-7)
+    yield _small("correction slope changes only at order eps^2", "App. A.2", abs(residual), 1e-7)
 
     for law in (NORMAL, LOGISTIC, UNIFORM, LAPLACE, CAUCHY):
         yield _wide_grid(law, t, n, generator)
@@ -176,7 +176,7 @@ def _wide_grid(law: Law, t: Tensor, n: int, generator: torch.Generator) -> Check
     verdict = "quieter" if sampled < 1 else "NOISIER"
     return Check(
         f"V_Q / V_M, wide 21-level grid: {law.name}",
-        "M40",
+        "App. A.2",
         f"no claim (formula: {exact:.3f})",
         f"{sampled:.3f}: {verdict} than median-only",
         "outside" if abs(sampled - exact) < 0.02 * exact else "fail",
@@ -200,7 +200,7 @@ def _pull(law: Law, levels: Tensor, step: float = 1e-4) -> float:
     return float(mean_gradient[1] - mean_gradient[0]) / (2 * step)
 
 
-# --- M41: properties of the training loss ------------------------------------------------------
+# --- App. A: properties of the training loss ------------------------------------------------------
 
 
 def training_properties(generator: torch.Generator) -> Iterator[Check]:
@@ -213,13 +213,13 @@ def training_properties(generator: torch.Generator) -> Iterator[Check]:
         mask[list(kept)] = True
         masks.append(mask.view(1, 2, 4))
     mean = sum(float(masked_mean(loss, mask)) for mask in masks) / len(masks)
-    yield _close("masked loss, mean over all 56 masks = unmasked loss", "M41", full, mean, 1e-12)
+    yield _close("masked loss, mean over all 56 masks = unmasked loss", "App. A", full, mean, 1e-12)
 
     n, ratio = 20_000, 0.3
     valid = torch.ones(n, 2, 4, dtype=torch.bool)
     kept_share = keep_mask(valid, ratio, generator=generator).double().mean(0)
     gap = float((kept_share - 5 / 8).abs().max())
-    yield _small("every label is kept equally often (sampled)", "M41", gap, 5 * 0.5 / n**0.5)
+    yield _small("every label is kept equally often (sampled)", "App. A", gap, 5 * 0.5 / n**0.5)
 
     levels = quantile_levels(dtype=torch.float64)
     sizes = torch.logspace(-8, 8, 33, dtype=torch.float64)
@@ -230,7 +230,7 @@ def training_properties(generator: torch.Generator) -> Iterator[Check]:
     excess = float((gradient.abs() / bound).max())
     yield Check(
         "output gradient / bound, residuals 1e-8..1e8",
-        "M41",
+        "App. A",
         "<= 1",
         f"{excess:.6f}",
         "pass" if excess <= 1 + 1e-12 else "fail",
@@ -250,7 +250,7 @@ def _strict_gaps(levels: Tensor) -> Iterator[Check]:
         excess = scores.finite_risk(truth + eps * offsets, levels, weights, atoms) - best
         yield Check(
             f"excess risk of strict gaps, eps = {eps:g}",
-            "M41",
+            "App. A",
             f"in [0, {eps:g}]",
             f"{excess:.3g}",
             "pass" if -1e-12 <= excess <= eps else "fail",
@@ -265,11 +265,11 @@ FAMILIES: tuple[Callable[[torch.Generator], Iterator[Check]], ...] = (
 )
 
 
-def _small(claim: str, item: str, gap: float, tolerance: float) -> Check:
+def _small(claim: str, paper: str, gap: float, tolerance: float) -> Check:
     status: Status = "pass" if gap <= tolerance else "fail"
-    return Check(claim, item, f"0 +- {tolerance:.1g}", f"{gap:.1e}", status)
+    return Check(claim, paper, f"0 +- {tolerance:.1g}", f"{gap:.1e}", status)
 
 
-def _close(claim: str, item: str, theory: float, measured: float, tolerance: float) -> Check:
+def _close(claim: str, paper: str, theory: float, measured: float, tolerance: float) -> Check:
     status: Status = "pass" if abs(theory - measured) <= tolerance else "fail"
-    return Check(claim, item, f"{theory:.4f} +- {tolerance:.1g}", f"{measured:.4f}", status)
+    return Check(claim, paper, f"{theory:.4f} +- {tolerance:.1g}", f"{measured:.4f}", status)

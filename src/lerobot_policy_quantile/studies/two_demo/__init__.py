@@ -1,1 +1,1 @@
-"""Two demonstrations, one start, opposite detours: which heads and decoders keep both routes (M33-M37)."""
+"""Two demonstrations, one start, opposite detours: which heads and decoders keep both routes (App. B.3)."""

@@ -47,7 +47,7 @@ def record_checks(folder: Path, checks: Iterable[Check]) -> None:
 
 
 def identical_starts(demonstrations: Sequence[Demonstration]) -> Check:
-    """Pictures, robot state and simulator state of all starts are the same bits (M34)."""
+    """Pictures, robot state and simulator state of all starts are the same bits (App. B.3)."""
     first, *others = demonstrations
     pairs: dict[str, list[float]] = {}
     for other in others:
@@ -62,7 +62,7 @@ def identical_starts(demonstrations: Sequence[Demonstration]) -> Check:
 
 
 def as_promised(demonstrations: Sequence[Demonstration], control: Demonstration | None) -> list[Check]:
-    """Demonstrations succeed without a touch; the straight control fails (M33)."""
+    """Demonstrations succeed without a touch; the straight control fails (App. B.3)."""
     facts = [f"{d.route.side}: {len(d.actions)} actions, {d.contacts} steps with contact" for d in demonstrations]
     clean = all(d.success and not d.contacts for d in demonstrations)
     found = [Check("demonstrations", "both succeed without contact", "; ".join(facts), clean)]
@@ -79,7 +79,7 @@ def looser(device: str) -> float:
 
 
 def cached_is_full(name: str, outputs: float, gradients: float, at_jumps: int, *, device: str = "cpu") -> Check:
-    """A batch through cached prefixes gives the outputs and gradients of the whole model (M35).
+    """A batch through cached prefixes gives the outputs and gradients of the whole model (App. B.3).
 
     Where a target meets an answer the slope of the loss jumps: such coordinates have no gradient to compare.
     """
@@ -91,13 +91,13 @@ def cached_is_full(name: str, outputs: float, gradients: float, at_jumps: int, *
 
 
 def frozen_unchanged(name: str, before: str, after: str) -> Check:
-    """The VLM's weights have the same hash before and after training (M35)."""
+    """The VLM's weights have the same hash before and after training (App. B.3)."""
     figure = f"sha256 {before} before, {after} after"
     return Check("training", f"{name}: frozen weights unchanged", figure, before == after)
 
 
 def same_everywhere(what: str, hashes: Mapping[str, str]) -> Check:
-    """One initialisation, one batch sequence: every head has the same hash (M35)."""
+    """One initialisation, one batch sequence: every head has the same hash (App. B.3)."""
     figure = ", ".join(f"{head} {value}" for head, value in hashes.items())
     return Check("training", f"one {what} for all heads", figure, len(set(hashes.values())) == 1)
 
@@ -105,7 +105,7 @@ def same_everywhere(what: str, hashes: Mapping[str, str]) -> Check:
 def batch_is_single(
     name: str, policy: Policy, moments: Sequence[Observation], world: World | None = None, *, device: str = "cpu"
 ) -> Check:
-    """Eight episodes answered as one batch give what each gives alone, whoever is asked first (M36, M32).
+    """Eight episodes answered as one batch give what each gives alone, whoever is asked first (App. B.3).
 
     Two chunks per episode. The single pass asks in the opposite order: noise that episodes share would show.
     """
@@ -127,7 +127,7 @@ def batch_is_single(
 
 
 def identical_repeats(name: str, rows: Sequence[Row]) -> Check:
-    """Repeated median episodes have the same actions and end in the same simulator state (M36)."""
+    """Repeated median episodes have the same actions and end in the same simulator state (App. B.3)."""
     hashes = {(row.hashes.get("actions", "?"), row.hashes.get("simulator", "?")) for row in rows}
     figure = f"{len(rows)} episodes, {len(hashes)} distinct (actions, final simulator state)"
     passed = len(rows) > 1 and len(hashes) == 1 and all(row.status != "error" for row in rows)

@@ -1,4 +1,4 @@
-"""The closed loop of an arm through the evaluation engine: every trained policy with every decoder (M36)."""
+"""The closed loop of an arm through the evaluation engine: every trained policy with every decoder (App. B.3)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

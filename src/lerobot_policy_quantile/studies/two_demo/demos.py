@@ -1,4 +1,4 @@
-"""The two demonstrations of an arm: collected by the scripted expert, verified, kept as arrays (M33, M34)."""
+"""The two demonstrations of an arm: collected by the scripted expert, verified, kept as arrays (App. B.3)."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Draws at the shared start, and what a replan costs: both on trained policies, without a simulator (M37, M9).
+"""Draws at the shared start, and what a replan costs: both on trained policies, without a simulator (App. B.3).
 
 Axes: n draw, h chunk step, d action dim, k level.
 """

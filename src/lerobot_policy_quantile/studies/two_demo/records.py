@@ -6,7 +6,7 @@
         demonstrations.npz                    frames, states, actions of both demonstrations; the control's path
         checks.json                           every verification: what, figure, passed
         seed<n>/curves.json                   loss per update of every head
-        seed<n>/first_draws.npz               1,000 draws per head at the shared start (M37)
+        seed<n>/first_draws.npz               1,000 draws per head at the shared start (App. B.3)
         seed<n>/cost.json                     expert passes and milliseconds per replan
         seed<n>/policies/<head>/              LeRobot policy folders
         journal.sqlite, side/                 the closed loop: outcomes, step by step records, film strips
@@ -117,7 +117,7 @@ class Places:
         return np.array([-self.ahead[1], self.ahead[0]])
 
     def side_passed(self, path: Float[Array, "h 3"]) -> str | None:
-        """Side on which a path first crosses the plane of the obstacle's centre: left, right, None if never (M36)."""
+        """Side on which a path first crosses the plane of the obstacle's centre, None if never (App. B.3)."""
         relative = path[:, :2] - self.plane[:2]
         crossed = np.flatnonzero(relative @ self.ahead >= 0)
         if not len(crossed):

@@ -1,4 +1,4 @@
-"""Where training begins: a base's VLM and expert, prompts and output projection, the same for every head (M35)."""
+"""Where training begins: a base's VLM and expert, prompts and output projection, the same for every head (App. B.3)."""
 
 import json
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Training one head on the two demonstrations, through the cached prefixes (M35).
+"""Training one head on the two demonstrations, through the cached prefixes (App. B.3).
 
 Axes: u update, b batch, h chunk step, d action dim, k level.
 """
