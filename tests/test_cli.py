@@ -37,7 +37,7 @@ def test_verify_json_is_the_same_records():
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_verify_exits_non_zero_on_a_fail(monkeypatch, as_json):
-    failed = checks.Check("two and two", "M0", "4", "5", "fail")
+    failed = checks.Check("two and two", "Sec. 0", "4", "5", "fail")
     monkeypatch.setattr(checks, "run_checks", lambda seed: [failed])
     result = run("verify", *(["--json"] if as_json else []))
     assert result.exit_code == 1
