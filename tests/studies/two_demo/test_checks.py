@@ -131,3 +131,13 @@ def test_a_failed_check_is_written_down_and_stops_the_study(tmp_path):
     assert [entry["passed"] for entry in json.loads((tmp_path / "checks.json").read_text())] == [True, False]
     checks.record_checks(tmp_path, [replace(bad, figure="0", passed=True)])
     assert [entry["passed"] for entry in json.loads((tmp_path / "checks.json").read_text())] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "device", "factor"), [("tiny", "cpu", 1), ("pi05", "cpu", 10), ("tiny", "cuda", 10)]
+)
+def test_bounds_on_rounding_are_wider_at_full_size_and_on_a_gpu(backbone, device, factor):
+    rounding = checks.rounding(backbone, device)
+    assert rounding == factor
+    assert checks.cached_is_full("a", 0.9 * factor * 1e-5, 0, 0, rounding=rounding).passed
+    assert not checks.cached_is_full("a", 1.1 * factor * 1e-5, 0, 0, rounding=rounding).passed

@@ -148,13 +148,14 @@ def train(job: Job, report: Report = lambda *_: None) -> Trained:
     lesson = load_lesson(job.folder)
     instruction, demonstrations = lesson.instruction, lesson.demonstrations
     fresh = fresh_policy(job.base, job.head, job.training_seed, job.settings, lesson)
+    rounding = checks.rounding(fresh.policy.config.backbone, device)
     name = records.policy_name(job.head, job.training_seed)
     source = made_from(fresh, job.base, lesson)
     cache = load_cache(job.folder / FILE, source)
     batches = batch_sequence(demonstrations, job.training_seed, job.settings.updates)
     start = shared_hash(fresh.policy)
     full = processed(fresh, instruction, demonstrations, batches[0])
-    found = [checks.cached_is_full(name, *compare_with_full(fresh.policy, cache, batches[0], full), device=device)]
+    found = [checks.cached_is_full(name, *compare_with_full(fresh.policy, cache, batches[0], full), rounding=rounding)]
     sequence = digest(batches.numpy().tobytes())
     if not found[0].passed:
         return Trained(job, found, {}, start, sequence)
@@ -163,7 +164,7 @@ def train(job: Job, report: Report = lambda *_: None) -> Trained:
     folder = _save(job, fresh, cache)
     del fresh, cache, full  # a device need hold one model
     saved = load_lerobot_policy(folder, device=device)
-    found.append(checks.batch_is_single(name, saved, _moments(instruction, demonstrations), device=device))
+    found.append(checks.batch_is_single(name, saved, _moments(instruction, demonstrations), rounding=rounding))
     if all(check.passed for check in found):
         if job.policy.exists():
             shutil.rmtree(job.policy)
