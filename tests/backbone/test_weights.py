@@ -247,3 +247,15 @@ def assert_same_pi05(one: tuple[Backbone, Head], two: tuple[Backbone, Head]) -> 
         others = second.state_dict()
         for name, tensor in first.state_dict().items():
             assert name == "prompts" or torch.equal(tensor, others[name]), name
+
+
+def test_at_full_size_the_names_are_those_of_the_public_checkpoint():
+    """lerobot/pi05_base has 812 keys: ours, both heads over the vocabulary, and no text embedding (tied to a head)."""
+    with torch.device("meta"):
+        backbone = Backbone(VARIANTS["pi05"], model_dim=32, n_prompts=16)
+        head = QuantileHead(backbone.expert_width, 50, 7, 32)
+    names = weights_module._targets(backbone, head).keys()
+    assert len({*names, *LM_HEADS} - {TEXT_EMBEDDING}) == 812
+    assert len(names) == 811
+    vision = f"{weights_module.ROOT}paligemma.model.vision_tower.vision_model."
+    assert {f"{vision}embeddings.patch_embedding.weight", "action_out_proj.weight", "time_mlp_in.bias"} <= names
