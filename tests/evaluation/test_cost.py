@@ -1,5 +1,6 @@
 """Samples in proportion, budgets by a clock, stops by width, estimates from what was seen."""
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -37,6 +38,13 @@ def test_a_sample_is_in_proportion_stable_and_of_the_size_asked_for():
     assert set(stratified(everything, lambda key: key.task, 20)) < set(sample)
     assert len(stratified(everything, lambda key: key.task, 10_000)) == 401
     assert sorted(stratified(everything, lambda key: key.task, 401)) == sorted(everything)
+
+
+@pytest.mark.parametrize("count", [4, 8, 12])
+def test_a_sample_smaller_than_the_number_of_tasks_takes_turns_among_suites(count):
+    keys = [EpisodeKey(f"suite{s}", task, 0, 0, "p", "d") for s in range(4) for task in range(10)]
+    sample = stratified(keys, lambda key: (key.scene, key.task), count)
+    assert Counter(key.scene for key in sample) == {f"suite{s}": count // 4 for s in range(4)}
 
 
 def test_mixing_keeps_policies_of_an_episode_in_one_block_and_changes_models_once_per_block():

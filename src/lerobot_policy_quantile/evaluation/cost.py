@@ -47,9 +47,15 @@ def shuffled(keys: Iterable[EpisodeKey]) -> list[EpisodeKey]:
     return sorted(keys, key=lambda key: (places[key] // BLOCK, policies[key.policy], places[key], key))
 
 
-def _digest(name: Hashable) -> str:
-    """An order of strata that prefers no suite."""
-    return hashlib.sha256(repr(name).encode()).hexdigest()
+def _turns(strata: Iterable[Hashable]) -> dict[Hashable, tuple[int, str]]:
+    """An order of strata in which suites (the first part of a name) take turns and none of their tasks is preferred."""
+    turns: dict[Hashable, tuple[int, str]] = {}
+    before: dict[Hashable, int] = {}
+    for digest, name in sorted((hashlib.sha256(repr(name).encode()).hexdigest(), name) for name in strata):
+        suite = name[0] if isinstance(name, tuple) else name
+        turns[name] = before.get(suite, 0), digest
+        before[suite] = before.get(suite, 0) + 1
+    return turns
 
 
 def _episode(key: EpisodeKey) -> EpisodeKey:
@@ -66,7 +72,8 @@ def stratified(keys: Sequence[EpisodeKey], strata: Callable[[EpisodeKey], Hashab
     shares = {name: min(count, len(keys)) * len(members) / len(keys) for name, members in groups.items()}
     taken = {name: int(share) for name, share in shares.items()}
     rest = min(count, len(keys)) - sum(taken.values())
-    for name in sorted(groups, key=lambda name: (taken[name] - shares[name], _digest(name)))[:rest]:
+    turns = _turns(groups)
+    for name in sorted(groups, key=lambda name: (taken[name] - shares[name], turns[name]))[:rest]:
         taken[name] += 1
     return [key for name, members in groups.items() for key in members[: taken[name]]]
 

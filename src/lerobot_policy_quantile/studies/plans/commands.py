@@ -13,7 +13,7 @@ from lerobot_policy_quantile.studies.plans import Evaluation, Study, Variant
 BATCH = 128
 """Global batch of the paper, whatever the number of processes."""
 
-SMALL = {"seeds": 1, "batch": 8, "steps": 8, "warmup": 2, "episodes": 1, "sample": 8, "limit": 20, "trials": 2}
+SMALL = {"seeds": 1, "batch": 8, "steps": 8, "warmup": 2, "episodes": 1, "sample": 4, "limit": 20, "trials": 2}
 """What `small` puts in place of a file's and the protocol's figures."""
 
 SMALL_DATASET = "qhead/demonstrations"
