@@ -45,7 +45,7 @@ def caption(rollout: Rollout) -> tuple[str, str, str]:
     """Decoder, outcome and the outcome's colour."""
     name = decoder_name(rollout.head, rollout.decoder)
     if not rollout.success:
-        return name, f"stopped at the box, {rollout.contacts} contacts" if rollout.contacts else "fails", BAD
+        return name, "fails, runs into the box" if rollout.contacts else "fails", BAD
     return name, f"success, passes on the {rollout.side}", GOOD
 
 
