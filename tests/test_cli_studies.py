@@ -149,3 +149,12 @@ def test_the_command_lists_prints_and_explains(tmp_path, monkeypatch):
     assert printed.stdout.count("lerobot-train") == 3
     assert "--steps=2 " in printed.stdout
     assert "--device cuda" in printed.stdout
+
+
+@pytest.mark.parametrize(("name", "said"), [("ablations", "LIBERO assets must be in one of"), ("main", "LIBERO")])
+def test_a_study_whose_benchmark_is_not_here_is_refused_before_anything_is_trained(tmp_path, name, said):
+    """Tests without a marker see no assets."""
+    refused = CliRunner().invoke(app, ["study", "run", name, "--small", "--device", "cpu", "--out", str(tmp_path)])
+    assert refused.exit_code == 1
+    assert said in refused.stderr
+    assert list(tmp_path.iterdir()) == []

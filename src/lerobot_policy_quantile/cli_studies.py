@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from lerobot_policy_quantile.extras import missing_extras
+
 if TYPE_CHECKING:
     from lerobot_policy_quantile.studies.plans import Study
     from lerobot_policy_quantile.studies.plans.commands import Step, Where
@@ -89,6 +91,7 @@ def run(
             for step in steps:
                 typer.echo(step.text)
             return
+        require_data(study)
         code = _run(study, steps, where, small=small)
     except (ValueError, JournalError, StepFailedError) as error:
         Console(stderr=True, soft_wrap=True).print(f"qhead study run: {error}", markup=False, highlight=False)
@@ -111,6 +114,21 @@ def check(study: "Study") -> None:
         parse_suites(evaluation.suite)
         for decoder in evaluation.decoders:
             canonical_text(decoder)
+
+
+def require_data(study: "Study") -> None:
+    """Refuse, before anything is trained, a study whose benchmarks cannot be run on this machine."""
+    from lerobot_policy_quantile.scenes.libero_assets import find_assets, find_data
+    from lerobot_policy_quantile.suites import parse_suites
+
+    suites = [suite for evaluation in study.evaluations for suite in parse_suites(evaluation.suite)]
+    if suites and (absent := missing_extras("sim")):
+        raise ValueError(absent)
+    for part in ("plus", "pro"):
+        if any(suite.startswith(f"libero_{part}") for suite in suites):
+            find_data(part)
+    if suites:
+        find_assets()
 
 
 def _where(
