@@ -26,11 +26,11 @@ from statistics import median
 import numpy as np
 from timing import Row, interleaved, milliseconds_row, ratio_row, write
 
-from lerobot_policy_quantile.evaluation.cameras import CAMERAS
-from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Observation
+from lerobot_policy_quantile.adapters.cameras import CAMERAS
+from lerobot_policy_quantile.adapters.factory import SceneFactory
+from lerobot_policy_quantile.contract import OWN_DECODER, Observation
 from lerobot_policy_quantile.evaluation.journal import read_rows
-from lerobot_policy_quantile.scenes.libero_assets import find_assets, libero_settings
-from lerobot_policy_quantile.workshop import SceneWorkshop
+from lerobot_policy_quantile.scenes.libero.assets import find_assets, libero_settings
 
 SUITE, TASK = "libero_object", 0
 ACTIONS_PER_LOOK = 10
@@ -209,8 +209,8 @@ def rate_row(name: str, runs: list[Run]) -> Row:
 
 def batching_rows(setting: Setting, episode_seconds: float) -> list[Row]:
     """Eight observations as one batch against one by one, and how much of an episode is the policy's at all."""
-    workshop = SceneWorkshop({"tiny": str(setting.policy)})
-    policy, nowhere = workshop.policy("tiny"), workshop.scene(SUITE)
+    factory = SceneFactory({"tiny": str(setting.policy)})
+    policy, nowhere = factory.policy("tiny"), factory.scene(SUITE)
     rng = np.random.default_rng(0)
     seen = [
         Observation(

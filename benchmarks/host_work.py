@@ -18,7 +18,7 @@ from lerobot_policy_quantile.backbone import VARIANTS
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
 from lerobot_policy_quantile.backbone.digests import row_digests
 from lerobot_policy_quantile.backbone.prefix_cache import PrefixCache, Shape
-from lerobot_policy_quantile.training_noise import keep_labels
+from lerobot_policy_quantile.policy.label_noise import keep_labels
 
 ROUNDS = 9
 CHUNK, ACTION_DIM, RATIO = 50, 7, 0.1

@@ -15,8 +15,8 @@ from functools import cache
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lerobot_policy_quantile.evaluation.contract import Array
-from lerobot_policy_quantile.evaluation.statistics import over_seeds
+from lerobot_policy_quantile.contract import Array
+from lerobot_policy_quantile.evaluation.tables.intervals import over_seeds
 
 RATES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99)
 EPISODES = (50, 100, 200, 500, 1000)

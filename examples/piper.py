@@ -21,7 +21,7 @@ import numpy as np
 from lerobot_policy_quantile.evaluation.journal import Journal
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
-from lerobot_policy_quantile.evaluation.table import success_table
+from lerobot_policy_quantile.evaluation.tables.rates import success_table
 from lerobot_policy_quantile.serving.asking import Asker
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.robot_loop import LoopSettings, RobotLoop, Seen

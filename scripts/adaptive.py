@@ -24,13 +24,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lerobot_policy_quantile.base_policy import base_checkpoint
+from lerobot_policy_quantile.adapters.lerobot_folder import fingerprint, load_lerobot_policy
+from lerobot_policy_quantile.contract import Array, Chunk, Observation, World
 from lerobot_policy_quantile.core.levels import quantile_levels
-from lerobot_policy_quantile.evaluation.contract import Array, Chunk, Observation, World
-from lerobot_policy_quantile.evaluation.lerobot_policies import fingerprint, load_lerobot_policy
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
-from lerobot_policy_quantile.evaluation.statistics import Interval, wilson
+from lerobot_policy_quantile.evaluation.tables.intervals import Interval, wilson
+from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.pretraining.proof import require_same_policy
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 from lerobot_policy_quantile.scenes.embedded import EmbeddedScene

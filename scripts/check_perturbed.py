@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image
 
 from lerobot_policy_quantile.scenes.contract import Scene, make_scene, perturbed_scene_names
-from lerobot_policy_quantile.scenes.libero import LIMITS
-from lerobot_policy_quantile.scenes.libero_plus_instances import instances, why_unavailable
-from lerobot_policy_quantile.scenes.libero_pro import FOLDERS, ProScene
+from lerobot_policy_quantile.scenes.libero.plus_instances import instances, why_unavailable
+from lerobot_policy_quantile.scenes.libero.pro import FOLDERS, ProScene
+from lerobot_policy_quantile.scenes.libero.suites import LIMITS
 
 STEPS = 5
 

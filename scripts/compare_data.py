@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.scenes.initial_states import read_states
-from lerobot_policy_quantile.scenes.libero_plus_instances import INSTANCES, JOINTS, LAYOUT_BDDL, LAYOUT_STATES
-from lerobot_policy_quantile.scenes.libero_pro import OBJECTS
+from lerobot_policy_quantile.scenes.libero.initial_states import read_states
+from lerobot_policy_quantile.scenes.libero.plus_instances import INSTANCES, JOINTS, LAYOUT_BDDL, LAYOUT_STATES
+from lerobot_policy_quantile.scenes.libero.pro import OBJECTS
 
 Parts = Iterator[tuple[str, dict[str, Any]]]
 """What -> name -> content."""

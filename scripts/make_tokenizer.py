@@ -12,7 +12,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 VOCABULARY = 1024
-TARGET = Path(__file__).parents[1] / "src" / "lerobot_policy_quantile" / "tokenizer.json"
+TARGET = Path(__file__).parents[1] / "src" / "lerobot_policy_quantile" / "policy" / "tokenizer.json"
 
 VERBS = "pick up,put,place,push,pull,open,close,turn on,turn off,move,lift,stack,slide,grasp,reach,pour,wipe,press"
 THINGS = (

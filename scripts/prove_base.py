@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lerobot_policy_quantile.base_policy import base_checkpoint
-from lerobot_policy_quantile.cli_pretrain import print_proof
+from lerobot_policy_quantile.cli.pretrain import print_proof
+from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 
 
 def main() -> int:

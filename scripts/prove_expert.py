@@ -9,7 +9,7 @@ from multiprocessing import get_context
 
 from lerobot_policy_quantile.scenes.contract import make_scene
 from lerobot_policy_quantile.scenes.demonstrations import demonstrate
-from lerobot_policy_quantile.scenes.expert import Route
+from lerobot_policy_quantile.scenes.experts.waypoints import Route
 
 PROMISES = {"embedded": 0.98, "libero_object": 0.95}
 TASKS = {"embedded": 1, "libero_object": 10}

@@ -11,8 +11,8 @@ import av
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from lerobot_policy_quantile.report.palette import decoder_name, is_deterministic
-from lerobot_policy_quantile.studies.two_demo.records import Arm, Rollout, load_study
+from lerobot_policy_quantile.drawing.palette import decoder_name, is_deterministic
+from lerobot_policy_quantile.studies.two_demo.records import Arm, RolloutRecord, load_study
 
 PANEL, CAPTION, GAP = 224, 44, 6
 FRAMES, HOLD = 48, 10
@@ -22,7 +22,7 @@ COLOURS = 96
 GROUND, INK, GOOD, BAD = "#ffffff", "#1b1f24", "#1a7f37", "#b42318"
 
 
-def chosen(arm: Arm) -> list[Rollout]:
+def chosen(arm: Arm) -> list[RolloutRecord]:
     """The median's first episode, and of one sampling decoder the first successes on either side."""
     median = next(r for r in arm.rollouts if r.decoder == "median")
     for result in sorted(arm.results(), key=lambda r: -r.rate):
@@ -34,14 +34,14 @@ def chosen(arm: Arm) -> list[Rollout]:
     raise SystemExit(f"{arm.name}: no sampling decoder succeeded on both sides; nothing to show")
 
 
-def external(rollout: Rollout) -> list[np.ndarray]:
+def external(rollout: RolloutRecord) -> list[np.ndarray]:
     """What the external camera saw, the left half of the episode's video."""
     with av.open(str(rollout.files.path(rollout.key, ".mp4"))) as video:
         frames = [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
     return [frame[:, : frame.shape[1] // 2] for frame in frames]
 
 
-def caption(rollout: Rollout) -> tuple[str, str, str]:
+def caption(rollout: RolloutRecord) -> tuple[str, str, str]:
     """Decoder, outcome and the outcome's colour."""
     name = decoder_name(rollout.head, rollout.decoder)
     if not rollout.success:

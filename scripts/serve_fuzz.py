@@ -23,7 +23,7 @@ from pathlib import Path
 import msgpack
 import numpy as np
 
-from lerobot_policy_quantile.base_policy import base_checkpoint
+from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import BLOCK, RequestError
 from lerobot_policy_quantile.serving.wire import DTYPES, pack

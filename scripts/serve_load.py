@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 from websockets.asyncio.client import connect
 
-from lerobot_policy_quantile.evaluation.contract import Observation, Prediction
-from lerobot_policy_quantile.serving.contract import Spec
+from lerobot_policy_quantile.contract import Observation, RawChunk, Spec
 from lerobot_policy_quantile.serving.protocol import BLOCK
-from lerobot_policy_quantile.serving.server import PolicyServer, Settings
+from lerobot_policy_quantile.serving.server import PolicyServer, ServerSettings
 from lerobot_policy_quantile.serving.wire import pack, unpack
 from scripts.serving_process import ACTION_DIM, CAMERAS, STATE_DIM, ServerProcess, observation
 
@@ -44,11 +43,11 @@ class ArtificialModel:
         """A generator of the episode's own."""
         return np.random.default_rng(seed)
 
-    def predict(self, seen: Sequence[Observation], memories: Sequence[np.random.Generator]) -> list[Prediction]:
+    def predict(self, seen: Sequence[Observation], memories: Sequence[np.random.Generator]) -> list[RawChunk]:
         """One call, one cost."""
         time.sleep(self._cost)
         return [
-            Prediction(o.state[:ACTION_DIM] + o.images[CAMERAS[0]].mean() + m.normal(size=(STEPS, ACTION_DIM)))
+            RawChunk(o.state[:ACTION_DIM] + o.images[CAMERAS[0]].mean() + m.normal(size=(STEPS, ACTION_DIM)))
             for o, m in zip(seen, memories, strict=True)
         ]
 
@@ -63,7 +62,7 @@ def single(seed: int, seen: Sequence[dict[str, Any]]) -> list[Any]:
 
 async def serve_here(max_batch: int, queue: int, cost: float) -> None:
     """The child process."""
-    settings = Settings(port=0, max_batch=max_batch, max_queue=queue, deadline=120.0, max_connections=512)
+    settings = ServerSettings(port=0, max_batch=max_batch, max_queue=queue, deadline=120.0, max_connections=512)
     server = PolicyServer(ArtificialModel(cost), settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stopping.set)
     await server.run(lambda: print(server.port, flush=True))

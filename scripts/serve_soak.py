@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.base_policy import base_checkpoint
+from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import RequestError
 from scripts.serving_process import ServerProcess, VitalSigns, observation, serving

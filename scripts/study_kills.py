@@ -16,7 +16,7 @@ from lerobot_policy_quantile.evaluation.journal import JournalError, read_rows
 from lerobot_policy_quantile.studies.plans import load_study
 from lerobot_policy_quantile.studies.plans.commands import SMALL
 
-QHEAD = (sys.executable, "-c", "from lerobot_policy_quantile.cli import app; app()")
+QHEAD = (sys.executable, "-c", "from lerobot_policy_quantile.cli.main import app; app()")
 LOOK_SECONDS = 0.2
 
 

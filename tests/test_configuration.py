@@ -10,7 +10,7 @@ from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
 from lerobot.optim import LRSchedulerConfig
 
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
-from lerobot_policy_quantile.schedule import WarmupCosineConfig, warmup_cosine
+from lerobot_policy_quantile.policy.schedule import WarmupCosineConfig, warmup_cosine
 from tests.support.policies import make_config
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 import lerobot_policy_quantile
-from lerobot_policy_quantile.cli import app
+from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.core.decoders import PRESETS
 
 ROOT = Path(__file__).parent.parent

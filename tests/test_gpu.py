@@ -14,10 +14,10 @@ from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 from tests.backbone.lerobot_reference import lerobot_policy
+from tests.policy.test_prefix_reuse import policy_of
 from tests.support.policies import STATS, make_batch, make_config, make_policy, raw_batch
 from tests.support.simulated_cuda import CudaTensor, on_cuda, simulated_cuda
 from tests.test_modeling import ABLATIONS, HEADS, settings_name
-from tests.test_seen_frames import policy_of
 
 PER_STEP, PER_CHUNK = 6, 4
 SETTINGS = [

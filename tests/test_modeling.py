@@ -15,8 +15,8 @@ from lerobot_policy_quantile.backbone import VARIANTS
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.losses import keep_mask
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.policy.label_noise import keep_labels, keyed_generator
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
-from lerobot_policy_quantile.training_noise import keep_labels, keyed_generator
 from tests.support.command_line import ROOT, environment
 from tests.support.datasets import CAMERA
 from tests.support.policies import STATS, make_batch, make_config, make_policy, raw_batch

@@ -11,11 +11,11 @@ from lerobot.policies.factory import make_policy, make_pre_post_processors
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from lerobot_policy_quantile.adapters.served_policy import load_served_policy
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core.decoders import PRESETS
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
-from lerobot_policy_quantile.served_policy import load_served_policy
 from tests.support.datasets import CAMERA, draw_cart
 
 STEPS = 10

@@ -15,6 +15,13 @@ from lerobot.processor import PolicyProcessorPipeline
 from lerobot.processor.converters import create_transition
 from tokenizers import Tokenizer
 
+from lerobot_policy_quantile.policy.normalisation import (
+    SMALLEST_RANGE,
+    exact_statistics,
+    normalisation_range,
+    use_exact_statistics,
+    write_exact_statistics,
+)
 from lerobot_policy_quantile.processor_quantile import (
     ImageStep,
     PromptTokenizerStep,
@@ -22,13 +29,6 @@ from lerobot_policy_quantile.processor_quantile import (
     make_quantile_pre_post_processors,
     prompt_text,
     state_bins,
-)
-from lerobot_policy_quantile.statistics import (
-    SMALLEST_RANGE,
-    exact_statistics,
-    normalisation_range,
-    use_exact_statistics,
-    write_exact_statistics,
 )
 from tests.support.datasets import CAMERA, TASK, make_dataset
 from tests.support.policies import STATS, make_config, make_policy, raw_batch

@@ -13,8 +13,8 @@ from lerobot_policy_quantile.core._checks import require_between, require_choice
 from lerobot_policy_quantile.core.decoders import parse_decoder
 from lerobot_policy_quantile.core.levels import DEFAULT_K, quantile_levels
 from lerobot_policy_quantile.core.ordered import DELTA0
-from lerobot_policy_quantile.grippers import gripper_indices
-from lerobot_policy_quantile.schedule import WarmupCosineConfig
+from lerobot_policy_quantile.policy.grippers import gripper_indices
+from lerobot_policy_quantile.policy.schedule import WarmupCosineConfig
 
 SHIPPED_TOKENIZER = "shipped"
 """Names the small tokenizer inside this package; a checkpoint may carry the word anywhere."""

@@ -18,10 +18,8 @@ from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TO
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lerobot_policy_quantile.assembly import build_backbone, build_head
 from lerobot_policy_quantile.backbone import Backbone, Prefix
 from lerobot_policy_quantile.backbone.weights import load_own_weights
-from lerobot_policy_quantile.checkpoint_config import portable, require_same_meaning
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core._devices import send
 from lerobot_policy_quantile.core.decoders import Decoded, Decoder, parse_decoder
@@ -29,16 +27,17 @@ from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.heads import Expert, Prediction, QuantileHead, training_loss
 from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
-from lerobot_policy_quantile.grippers import settle_grippers
-from lerobot_policy_quantile.initial_weights import find_initial_weights
-from lerobot_policy_quantile.micro_batches import in_micro_batches
-from lerobot_policy_quantile.model_card import lerobots_card, make_model_card
-from lerobot_policy_quantile.processor_quantile import load_tokenizer, require_cameras
-from lerobot_policy_quantile.seen_frames import SeenFrames
-from lerobot_policy_quantile.statistics import use_exact_statistics
-from lerobot_policy_quantile.training_log import TrainingLog
-from lerobot_policy_quantile.training_noise import keep_labels, keyed_generator
-from lerobot_policy_quantile.training_step import (
+from lerobot_policy_quantile.policy.assembly import build_backbone, build_head
+from lerobot_policy_quantile.policy.checkpoint_config import portable, require_same_meaning
+from lerobot_policy_quantile.policy.grippers import settle_grippers
+from lerobot_policy_quantile.policy.initial_weights import find_initial_weights
+from lerobot_policy_quantile.policy.label_noise import keep_labels, keyed_generator
+from lerobot_policy_quantile.policy.micro_batches import in_micro_batches
+from lerobot_policy_quantile.policy.model_card import lerobots_card, make_model_card
+from lerobot_policy_quantile.policy.normalisation import use_exact_statistics
+from lerobot_policy_quantile.policy.prefix_reuse import SeenFrames
+from lerobot_policy_quantile.policy.training_log import TrainingLog
+from lerobot_policy_quantile.policy.training_step import (
     Labels,
     PreciseExpert,
     RecordingExpert,
@@ -46,6 +45,7 @@ from lerobot_policy_quantile.training_step import (
     read_labels,
     training_log,
 )
+from lerobot_policy_quantile.processor_quantile import load_tokenizer, require_cameras
 
 COPULA_FILE = "copula.safetensors"
 """Beside a checkpoint: `correlation`, what `core.decoders.fit_copula` found in its training data."""

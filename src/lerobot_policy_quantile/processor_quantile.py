@@ -210,7 +210,7 @@ def prompt_text(task: str, bins: Iterable[int]) -> str:
 def load_tokenizer(source: str) -> Tokenizer:
     """A fast tokenizer from the package, a folder (tokenizer.json) or the hub, its padding token known."""
     if source == SHIPPED_TOKENIZER:
-        text = resources.files(__package__).joinpath("tokenizer.json").read_text(encoding="utf-8")
+        text = resources.files(f"{__package__}.policy").joinpath("tokenizer.json").read_text(encoding="utf-8")
         tokenizer = Tokenizer.from_str(text)
         tokenizer.enable_padding(pad_id=tokenizer.token_to_id("<pad>"), pad_token="<pad>")
         return tokenizer

@@ -20,8 +20,8 @@ from lerobot_policy_quantile.evaluation.engine import run_plan
 from lerobot_policy_quantile.evaluation.journal import Journal
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
-from lerobot_policy_quantile.evaluation.worker import Job
-from tests.support.fake_worlds import FakeWorkshop
+from lerobot_policy_quantile.evaluation.worker import WorkerJob
+from tests.support.fake_worlds import FakeFactory
 from tests.support.rows import row
 
 
@@ -109,7 +109,7 @@ def test_a_halted_run_says_why_and_goes_on_later(tmp_path):
             return "enough" if self.seen >= 3 else None
 
     plan = Plan.cross(scenes=["fake"], indices=range(6), policies=["fake"])
-    job = Job(FakeWorkshop(tmp_path), log=tmp_path / "log")
+    job = WorkerJob(FakeFactory(tmp_path), log=tmp_path / "log")
     with Journal(tmp_path / "journal.sqlite") as journal:
         summary = run_plan(plan, journal, job, halts=[AfterThree()])
         assert (summary.complete, summary.stopped, summary.halted, len(journal.rows())) == (False, False, "enough", 3)

@@ -16,10 +16,10 @@ from lerobot_policy_quantile.evaluation.engine import EngineError, run_plan
 from lerobot_policy_quantile.evaluation.journal import RETRIES, Journal, JournalError, read_errors, read_rows
 from lerobot_policy_quantile.evaluation.plan import Plan
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
-from lerobot_policy_quantile.evaluation.table import success_table
-from lerobot_policy_quantile.evaluation.worker import Job
+from lerobot_policy_quantile.evaluation.tables.rates import success_table
+from lerobot_policy_quantile.evaluation.worker import WorkerJob
 from tests.support.fake_run import EPISODES, HEARD, plan
-from tests.support.fake_worlds import FakeWorkshop
+from tests.support.fake_worlds import FakeFactory
 from tests.support.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_a_run_gives_every_key_one_row_and_its_side_files(undisturbed):
 def test_one_worker_or_four_in_any_order_give_the_same_bytes(undisturbed, tmp_path):
     backward = Plan(tuple(reversed(list(plan()))))
     with Journal(tmp_path / "journal.sqlite") as journal:
-        assert run_plan(backward, journal, Job(FakeWorkshop(tmp_path)), workers=4).complete
+        assert run_plan(backward, journal, WorkerJob(FakeFactory(tmp_path)), workers=4).complete
         assert success_table(journal.rows()) == undisturbed[0]
         assert list(map(everything_but_chance, journal.rows())) == list(map(everything_but_chance, undisturbed[1]))
 
@@ -131,7 +131,7 @@ def test_a_policy_that_cannot_be_loaded_ends_the_run_and_leaves_no_row(tmp_path)
     doomed = Plan.cross(scenes=["fake"], indices=range(3), policies=["unusable"])
     with Journal(tmp_path / "journal.sqlite") as journal:
         with pytest.raises(EngineError, match="policy 'unusable' cannot be loaded"):
-            run_plan(doomed, journal, Job(FakeWorkshop(tmp_path)), workers=2)
+            run_plan(doomed, journal, WorkerJob(FakeFactory(tmp_path)), workers=2)
         assert journal.rows() == []
     assert read_errors(tmp_path / "journal.sqlite") == []
 
@@ -160,7 +160,7 @@ def test_a_simulator_that_raises_hangs_or_dies_is_an_error_and_the_others_go_on(
 
 
 def test_a_settled_error_is_not_tried_again(tmp_path):
-    job = Job(FakeWorkshop(tmp_path))
+    job = WorkerJob(FakeFactory(tmp_path))
     with Journal(tmp_path / "journal.sqlite") as journal:
         run_plan(plan(1, "missing"), journal, job)
         before = journal.rows()
@@ -234,7 +234,7 @@ def test_a_read_only_folder_ends_the_run_and_earlier_rows_are_intact(undisturbed
 def test_side_files_that_cannot_be_written_cost_no_result(tmp_path):
     (tmp_path / "side").write_text("a file where the folder should be")
     with Journal(tmp_path / "journal.sqlite") as journal:
-        job = Job(FakeWorkshop(tmp_path), side_files=SideFiles(tmp_path / "side"))
+        job = WorkerJob(FakeFactory(tmp_path), side_files=SideFiles(tmp_path / "side"))
         run_plan(plan(2), journal, job)
         assert [row.status for row in journal.rows()] == ["success", "failure"]
         assert all("File exists" in row.side_error for row in journal.rows())
@@ -276,7 +276,7 @@ class Unloadable:
 def test_workers_that_cannot_start_end_the_run_instead_of_counting_errors(tmp_path):
     with Journal(tmp_path / "journal.sqlite") as journal:
         with pytest.raises(EngineError, match="workers cannot start: the worker process ended with exit code 3"):
-            run_plan(plan(2), journal, Job(Unloadable()))
+            run_plan(plan(2), journal, WorkerJob(Unloadable()))
         assert journal.rows() == []
     assert read_errors(tmp_path / "journal.sqlite") == []
 
@@ -284,4 +284,4 @@ def test_workers_that_cannot_start_end_the_run_instead_of_counting_errors(tmp_pa
 @pytest.mark.parametrize(("field", "value"), [("workers", 0), ("timeout", 0.0), ("timeout", float("nan"))])
 def test_bad_settings_are_named(tmp_path, field, value):
     with Journal(tmp_path / "journal.sqlite") as journal, pytest.raises(ValueError, match=f"{field} must be"):
-        run_plan(plan(1), journal, Job(FakeWorkshop(tmp_path)), **{field: value})
+        run_plan(plan(1), journal, WorkerJob(FakeFactory(tmp_path)), **{field: value})

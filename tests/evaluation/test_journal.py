@@ -6,7 +6,7 @@ import pytest
 from lerobot_policy_quantile.evaluation.journal import RETRIES, Journal, JournalError, read_errors, read_rows
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
-from lerobot_policy_quantile.evaluation.table import success_table
+from lerobot_policy_quantile.evaluation.tables.rates import success_table
 
 CONTEXT = {"scene_context": {"mujoco": "3.3.2"}, "policy_context": {"policy": "abc"}}
 

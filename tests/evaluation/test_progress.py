@@ -6,7 +6,8 @@ from rich.progress import MofNCompleteColumn
 
 from lerobot_policy_quantile.evaluation.journal import Journal
 from lerobot_policy_quantile.evaluation.outcome import Outcome
-from lerobot_policy_quantile.evaluation.progress import LoggedProgress, ProgressBar
+from lerobot_policy_quantile.evaluation.progress import ProgressBar
+from lerobot_policy_quantile.util.progress import LoggedProgress
 from tests.support.fake_run import plan
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from lerobot_policy_quantile.evaluation.engine import Silent, run_plan
-from lerobot_policy_quantile.evaluation.facts import Facts
 from lerobot_policy_quantile.evaluation.journal import Journal, read_errors
 from lerobot_policy_quantile.evaluation.plan import Plan
 from lerobot_policy_quantile.evaluation.ray_engine import RayCrew
-from lerobot_policy_quantile.evaluation.sheet import render, sheets_of
-from lerobot_policy_quantile.evaluation.table import success_table
-from lerobot_policy_quantile.evaluation.worker import Job
-from tests.support.fake_worlds import FakeWorkshop
+from lerobot_policy_quantile.evaluation.tables.facts import Facts
+from lerobot_policy_quantile.evaluation.tables.rates import success_table
+from lerobot_policy_quantile.evaluation.tables.sheet import render, sheets_of
+from lerobot_policy_quantile.evaluation.worker import WorkerJob
+from tests.support.fake_worlds import FakeFactory
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,9 @@ class Killer(Silent):
 def run(folder, **options):
     folder.mkdir()
     with Journal(folder / "journal.sqlite") as journal:
-        summary = run_plan(PLAN, journal, Job(FakeWorkshop(folder, 0.002), log=folder / "log"), timeout=60, **options)
+        summary = run_plan(
+            PLAN, journal, WorkerJob(FakeFactory(folder, 0.002), log=folder / "log"), timeout=60, **options
+        )
         rows = journal.rows()
     assert summary.complete
     timeless = [replace(row, wall_seconds=0.0) for row in rows]  # a clock tells each run another time

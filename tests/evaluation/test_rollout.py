@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lerobot_policy_quantile.evaluation.contract import Chunk
+from lerobot_policy_quantile.contract import Chunk
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode, run_episodes
 from tests.support.fake_worlds import LIMIT, FakePolicy, FakeWorld

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from lerobot_policy_quantile.evaluation.contract import Observation
+from lerobot_policy_quantile.contract import Observation
 from lerobot_policy_quantile.evaluation.plan import Plan
 from lerobot_policy_quantile.evaluation.ray_engine import Replica
 from lerobot_policy_quantile.evaluation.shelf import MOST, Shelf
-from lerobot_policy_quantile.evaluation.worker import EpisodeRunner, Job
+from lerobot_policy_quantile.evaluation.worker import EpisodeRunner, WorkerJob
 from lerobot_policy_quantile.studies.plans import load_study
 from tests.support.fake_worlds import FakePolicy, FakeWorld
 
@@ -19,7 +19,7 @@ SEEN = Observation({"external": np.zeros((4, 4, 3), np.uint8)}, np.zeros(8), "mo
 
 @dataclass
 class Census:
-    """A workshop that counts the models it has made and how many of them were in memory at once."""
+    """A factory that counts the models it has made and how many of them were in memory at once."""
 
     alive: int = 0
     most: int = 0
@@ -54,7 +54,7 @@ class Counted(FakePolicy):
 
 def run_all(plan):
     census = Census()
-    runner = EpisodeRunner(Job(census))
+    runner = EpisodeRunner(WorkerJob(census))
     assert all(runner.run(key).status == "success" for key in plan)
     return census
 

@@ -14,8 +14,9 @@ from PIL import Image
 
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
-from lerobot_policy_quantile.evaluation.side_files import SideFiles, film_strip, write_atomically
+from lerobot_policy_quantile.evaluation.side_files import SideFiles, film_strip
 from lerobot_policy_quantile.evaluation.video import OPTIONS, encode_video
+from lerobot_policy_quantile.util.files import write_atomically
 from tests.support.fake_worlds import FakePolicy, FakeWorld
 from tests.support.waiting import wait_until
 
@@ -88,7 +89,7 @@ def test_a_killed_writer_leaves_the_old_file_or_the_new_one_and_sweep_removes_th
     path = tmp_path / "a.npz"
     code = f"""
 from pathlib import Path
-from lerobot_policy_quantile.evaluation.side_files import write_atomically
+from lerobot_policy_quantile.util.files import write_atomically
 n = 0
 while True:
     write_atomically(Path({str(path)!r}), bytes([n % 256]) * 300_000)

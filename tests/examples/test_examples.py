@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lerobot_policy_quantile.cli import app
+from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from tests.support.fake_model import FakeModel
 from tests.support.running_server import running

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lerobot_policy_quantile.base_policy import BASE_GROUND
+from lerobot_policy_quantile.policy.base_checkpoint import BASE_GROUND
 from lerobot_policy_quantile.pretraining.batches import INSTRUCTIONS
 from lerobot_policy_quantile.pretraining.generate import KINDS, DataBudget, Shard
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW, project
@@ -11,7 +11,7 @@ from lerobot_policy_quantile.pretraining.samples import EMBEDDED_THINGS, THINGS
 from lerobot_policy_quantile.pretraining.scenes_play import play_samples
 from lerobot_policy_quantile.pretraining.scenes_static import static_samples
 from lerobot_policy_quantile.scenes.embedded import TABLE_TOP
-from lerobot_policy_quantile.scenes.libero_staging import LiberoStage
+from lerobot_policy_quantile.scenes.libero.staging import LiberoStage
 from tests.pretraining.test_samples import equal, is_experts
 
 pytestmark = pytest.mark.libero

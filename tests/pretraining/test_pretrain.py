@@ -8,12 +8,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from lerobot_policy_quantile.cli import app
+from lerobot_policy_quantile.adapters.factory import SceneFactory
+from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.pretraining.batches import jitter_colours
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS, budget_named
 from lerobot_policy_quantile.pretraining.ordered_numbers import number_embeddings
 from lerobot_policy_quantile.pretraining.train import LOG, Trainer
-from lerobot_policy_quantile.workshop import SceneWorkshop
 
 SMALL = BUDGETS["small"]
 COMMAND = ["pretrain", "--budget", "small", "--workers", "1", "--seed", "3"]
@@ -37,7 +37,7 @@ def test_one_command_writes_data_log_figures_card_and_a_policy_that_acts(run):
     card = (run / "policy" / "README.md").read_text()
     assert "privileged positions" in card
     assert re.search(r"\| moments of play.*\| [1-9]", card)
-    policy = SceneWorkshop({"ours": str(run / "policy")}, 96).policy("ours")
+    policy = SceneFactory({"ours": str(run / "policy")}, 96).policy("ours")
     assert policy.n_action_steps == 3
 
 
@@ -54,7 +54,7 @@ def test_missing_libero_assets_are_told_before_anything_is_written(tmp_path, mon
     def nowhere():
         raise ValueError("LIBERO assets must be in one of these places")
 
-    monkeypatch.setattr("lerobot_policy_quantile.scenes.libero_assets.find_assets", nowhere)
+    monkeypatch.setattr("lerobot_policy_quantile.scenes.libero.assets.find_assets", nowhere)
     result = CliRunner().invoke(app, ["pretrain", "--out", str(tmp_path / "run")])
     assert result.exit_code == 1
     assert "leave LIBERO's scenes out with --no-libero" in result.output

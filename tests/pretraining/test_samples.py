@@ -10,7 +10,7 @@ from lerobot_policy_quantile.pretraining.samples import CHUNK, EMBEDDED_THINGS, 
 from lerobot_policy_quantile.pretraining.scenes_play import chunk_of, play_samples
 from lerobot_policy_quantile.pretraining.scenes_static import static_samples
 from lerobot_policy_quantile.scenes.embedded import mixed_start, start_of_task
-from lerobot_policy_quantile.scenes.reflex import Moment, reflex
+from lerobot_policy_quantile.scenes.experts.reflex import Moment, reflex
 from lerobot_policy_quantile.scenes.staging import EmbeddedStage
 
 SIZE = 32

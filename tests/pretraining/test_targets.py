@@ -10,7 +10,7 @@ from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW, projec
 from lerobot_policy_quantile.pretraining.samples import EMBEDDED_THINGS, THINGS, SampleList, first_actions
 from lerobot_policy_quantile.pretraining.targets import ABSENT, draw_named, patch_targets, targets_of
 from lerobot_policy_quantile.scenes.embedded import start_of
-from lerobot_policy_quantile.scenes.physics import EXTERNAL_CAMERA, WRIST_CAMERA
+from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA
 from lerobot_policy_quantile.scenes.staging import EmbeddedStage
 
 SIZE = 96

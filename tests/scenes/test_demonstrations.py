@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lerobot_policy_quantile.policy.normalisation import exact_statistics
 from lerobot_policy_quantile.scenes.contract import make_scene
 from lerobot_policy_quantile.scenes.demonstrations import (
     Demonstration,
@@ -12,8 +13,7 @@ from lerobot_policy_quantile.scenes.demonstrations import (
     require_identical_starts,
     write_dataset,
 )
-from lerobot_policy_quantile.scenes.expert import Route
-from lerobot_policy_quantile.statistics import exact_statistics
+from lerobot_policy_quantile.scenes.experts.waypoints import Route
 
 KEY = (0, 0, 20260922)
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from lerobot_policy_quantile.scenes.contract import make_scene
-from lerobot_policy_quantile.scenes.expert import Expert, Route
-from lerobot_policy_quantile.scenes.libero_assets import import_libero
+from lerobot_policy_quantile.scenes.experts.waypoints import Route, WaypointExpert
+from lerobot_policy_quantile.scenes.libero.assets import import_libero
 from tests.scenes.rollouts import random_actions
 
 pytestmark = [pytest.mark.libero, pytest.mark.slow]
@@ -88,7 +88,7 @@ def test_a_whole_episode_of_the_expert_succeeds_at_the_same_step(theirs, ours):
     for observable in theirs._env.env._observables.values():
         observable.set_enabled(False)  # pictures were compared above; rendering 300 steps takes a minute
     ours.reset(0, INDEX, SEED)
-    expert = Expert(ours.layout(), Route())
+    expert = WaypointExpert(ours.layout(), Route())
     succeeded = []
     while not expert.finished:
         action = expert.act(ours.state())

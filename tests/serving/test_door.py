@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import BLOCK
-from lerobot_policy_quantile.serving.server import Settings, is_loopback
+from lerobot_policy_quantile.serving.server import ServerSettings, is_loopback
 from tests.support.fake_model import ACTION_DIM, LEVELS, STEPS, FakeModel, alone, request
 from tests.support.running_server import running
 
@@ -89,15 +89,15 @@ def test_tokens_are_compared_in_constant_time(monkeypatch):
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "gpu-box"])
 def test_an_address_that_others_can_reach_needs_a_token(host):
     with pytest.raises(ValueError, match="a token is needed"):
-        Settings(host=host)
-    assert Settings(host=host, token=TOKEN).host == host
+        ServerSettings(host=host)
+    assert ServerSettings(host=host, token=TOKEN).host == host
     with pytest.raises(ValueError, match="at least 16 characters"):
-        Settings(host=host, token="short")
+        ServerSettings(host=host, token="short")
 
 
 def test_loopback_is_known():
     assert [is_loopback(h) for h in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
-    assert Settings().host == "127.0.0.1"
+    assert ServerSettings().host == "127.0.0.1"
 
 
 def test_a_web_page_may_not_speak_to_the_server():
@@ -128,6 +128,6 @@ def test_tls_by_certificate_files(tmp_path):
         with pytest.raises(ServerGoneError, match="certificate verify failed"):
             PolicyClient(url)
     with pytest.raises(ValueError, match="certificate and key must be given together"):
-        Settings(certificate=files[1])
+        ServerSettings(certificate=files[1])
     with pytest.raises((ssl.SSLError, OSError)):
-        Settings(certificate=files[0], key=files[0]).tls()
+        ServerSettings(certificate=files[0], key=files[0]).tls()

@@ -6,8 +6,8 @@ from types import MappingProxyType, SimpleNamespace
 import numpy as np
 import pytest
 
+from lerobot_policy_quantile.contract import Chunk
 from lerobot_policy_quantile.core.levels import quantile_levels
-from lerobot_policy_quantile.evaluation.contract import Chunk
 from scripts.adaptive import LEAST, Episode, FollowedPolicy, Way, row, thresholds
 from scripts.serve_soak import judged
 from scripts.serving_process import VitalSigns, vital_signs

@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.guard import Guard
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError
-from lerobot_policy_quantile.serving.server import PolicyServer, Settings
+from lerobot_policy_quantile.serving.server import PolicyServer, ServerSettings
 from tests.support.fake_model import ACTION_DIM, STEPS, FakeModel, request
 from tests.support.running_server import running
 from tests.support.waiting import PATIENCE, wait_until
@@ -48,7 +48,7 @@ def test_actions_beyond_the_limits_are_clamped_or_held():
 
 
 async def _made(guard):
-    return PolicyServer(FakeModel(), Settings(guard=guard))
+    return PolicyServer(FakeModel(), ServerSettings(guard=guard))
 
 
 @pytest.mark.parametrize("fragments", [False, True])

@@ -8,8 +8,7 @@ import threading
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.contract import Observation, Prediction
-from lerobot_policy_quantile.serving.contract import Spec
+from lerobot_policy_quantile.contract import Observation, RawChunk, Spec
 from tests.support.waiting import PATIENCE
 
 CAMERAS = ("observation/image", "observation/wrist_image")
@@ -49,7 +48,7 @@ class FakeModel:
         actions = actions + 0.001 * rank
         if observation.state[0] == 777:
             actions[3:] = np.nan
-        return Prediction(actions, quantiles, rank)
+        return RawChunk(actions, quantiles, rank)
 
 
 def request(seed: int = 0, size: int = 16, **changes):

@@ -9,9 +9,9 @@ from lerobot_policy_quantile.evaluation.engine import Silent, run_plan
 from lerobot_policy_quantile.evaluation.journal import Journal, JournalError
 from lerobot_policy_quantile.evaluation.plan import Plan
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
-from lerobot_policy_quantile.evaluation.table import success_table
-from lerobot_policy_quantile.evaluation.worker import Job
-from tests.support.fake_worlds import FakeWorkshop
+from lerobot_policy_quantile.evaluation.tables.rates import success_table
+from lerobot_policy_quantile.evaluation.worker import WorkerJob
+from tests.support.fake_worlds import FakeFactory
 
 EPISODES = 60
 HEARD = "heard-ctrl-c"
@@ -45,7 +45,7 @@ def main() -> int:
     if options.file_limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.file_limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     side = SideFiles(options.folder / "side") if options.side else None
-    job = Job(FakeWorkshop(options.folder, options.pause), side_files=side, log=options.folder / "workers.log")
+    job = WorkerJob(FakeFactory(options.folder, options.pause), side_files=side, log=options.folder / "workers.log")
     try:
         with Journal(options.folder / "journal.sqlite") as journal:
             what = plan(options.episodes, options.scene)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, UnusablePolicyError, World
+from lerobot_policy_quantile.contract import Chunk, Observation, UnusablePolicyError, World
 
 LIMIT = 24
 
@@ -107,7 +107,7 @@ class FakePolicy:
 
 
 @dataclass(frozen=True)
-class FakeWorkshop:
+class FakeFactory:
     folder: Path
     pause: float = 0.0
     needs_images: bool = True

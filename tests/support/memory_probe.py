@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lerobot_policy_quantile.processes import MemoryWatch, memory_held
+from lerobot_policy_quantile.util.processes import MemoryWatch, memory_held
 from tests.support.waiting import wait_until
 
 BYTES = 200_000_000

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from lerobot_policy_quantile.scenes import libero_assets
+from lerobot_policy_quantile.scenes.libero import assets
 from tests.support import browser
 
 
@@ -45,21 +45,21 @@ def _found(find: Callable[[], object]) -> Callable[[], bool]:
 NEEDS = {
     "libero": Need(
         "LIBERO's assets",
-        f"hf download --repo-type dataset {libero_assets.HUB_DATASET}",
-        libero_assets.VARIABLE,
-        _found(libero_assets.find_assets),
+        f"hf download --repo-type dataset {assets.HUB_DATASET}",
+        assets.VARIABLE,
+        _found(assets.find_assets),
     ),
     "plus": Need(
         "LIBERO-Plus's data",
-        f"git clone {libero_assets.REPOSITORIES['plus']}; qhead data plus --from LIBERO-plus",
-        libero_assets.VARIABLE,
-        _found(lambda: libero_assets.find_data("plus")),
+        f"git clone {assets.REPOSITORIES['plus']}; qhead data plus --from LIBERO-plus",
+        assets.VARIABLE,
+        _found(lambda: assets.find_data("plus")),
     ),
     "pro": Need(
         "LIBERO-Pro's data",
-        f"git clone {libero_assets.REPOSITORIES['pro']}; qhead data pro --from LIBERO-PRO",
-        libero_assets.VARIABLE,
-        _found(lambda: libero_assets.find_data("pro")),
+        f"git clone {assets.REPOSITORIES['pro']}; qhead data pro --from LIBERO-PRO",
+        assets.VARIABLE,
+        _found(lambda: assets.find_data("pro")),
     ),
     "browser": Need("Chromium", "apt-get install chromium", browser.VARIABLE, _found(browser.find_chromium)),
 }
@@ -97,7 +97,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @contextmanager
 def hidden(variables: set[str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(dict.fromkeys(variables, libero_assets.HIDDEN))
+    os.environ.update(dict.fromkeys(variables, assets.HIDDEN))
     try:
         yield
     finally:

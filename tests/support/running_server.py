@@ -4,7 +4,7 @@ import asyncio
 import threading
 from contextlib import contextmanager
 
-from lerobot_policy_quantile.serving.server import PolicyServer, Settings
+from lerobot_policy_quantile.serving.server import PolicyServer, ServerSettings
 from tests.support.waiting import PATIENCE
 
 PATIENT = {"deadline": PATIENCE, "max_age": PATIENCE, "message_timeout": PATIENCE, "drain": PATIENCE}
@@ -32,7 +32,7 @@ def running(model, **settings):
 
     def main():
         async def go():
-            server = PolicyServer(model, Settings(**{"port": 0, **PATIENT, **settings}))
+            server = PolicyServer(model, ServerSettings(**{"port": 0, **PATIENT, **settings}))
             held.append(Running(server, asyncio.get_running_loop()))
             await server.run(ready.set)
 

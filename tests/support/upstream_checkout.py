@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 
-from lerobot_policy_quantile.scenes.libero_assets import libero_package
+from lerobot_policy_quantile.scenes.libero.assets import libero_package
 
 POISON = "raise SystemExit('a file of the checkout was run')\n"
 SOUP = "pick_up_the_alphabet_soup_and_place_it_in_the_basket"

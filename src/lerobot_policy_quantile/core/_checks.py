@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lerobot_policy_quantile.core._devices import on_host
-from lerobot_policy_quantile.core._names import nearest
+from lerobot_policy_quantile.util.names import nearest
 
 
 def require_choice(field: str, value: str, choices: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
-from lerobot_policy_quantile.evaluation.statistics import wilson
+from lerobot_policy_quantile.evaluation.tables.intervals import wilson
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 BLOCK = 50

@@ -18,7 +18,7 @@ from typing import Protocol, Self
 from lerobot_policy_quantile.evaluation.journal import Journal
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
-from lerobot_policy_quantile.evaluation.worker import READY, Job, serve
+from lerobot_policy_quantile.evaluation.worker import READY, WorkerJob, serve
 
 LOOK_SECONDS = 0.25
 """How often the parent looks at deadlines and at Ctrl-C when no worker reports."""
@@ -70,7 +70,7 @@ class Halt(Protocol):
         """An attempt has ended."""
 
 
-class Crew(Protocol):
+class Runners(Protocol):
     """Those who run episodes. Whoever they are, the journal's one writer is here."""
 
     def __enter__(self) -> Self:
@@ -89,12 +89,12 @@ class Crew(Protocol):
         """What came back within a short while."""
 
 
-MakeCrew = Callable[[Job, int, float], Crew]
+MakeCrew = Callable[[WorkerJob, int, float], Runners]
 """From what they are told, how many they are and how many seconds an episode may take."""
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """How a run ended."""
 
     complete: bool
@@ -108,14 +108,14 @@ class Summary:
 def run_plan(
     plan: Plan,
     journal: Journal,
-    job: Job,
+    job: WorkerJob,
     *,
     workers: int = 1,
     timeout: float = 600.0,
     watcher: Watcher | None = None,
     halts: Sequence[Halt] = (),
     make_crew: MakeCrew | None = None,
-) -> Summary:
+) -> RunSummary:
     """Run every key of the plan that has no final row yet.
 
     `timeout` is the wall time in seconds that one episode may take, the making of its world included. The first
@@ -137,11 +137,11 @@ def run_plan(
         halted = _drive(crew, pending, journal, watcher, interrupts, halts)
     settled = journal.settled()
     complete = all(key in settled for key in plan)
-    return Summary(complete, interrupts.count > 0 and not complete, None if complete else halted)
+    return RunSummary(complete, interrupts.count > 0 and not complete, None if complete else halted)
 
 
 def _drive(
-    crew: Crew,
+    crew: Runners,
     pending: deque[EpisodeKey],
     journal: Journal,
     watcher: Watcher,
@@ -176,7 +176,7 @@ def _drive(
 class _Member:
     """One worker process and what it is doing."""
 
-    def __init__(self, job: Job, timeout: float) -> None:
+    def __init__(self, job: WorkerJob, timeout: float) -> None:
         context = get_context("spawn")
         self._timeout = timeout
         self.connection, theirs = context.Pipe()
@@ -213,7 +213,7 @@ class _Member:
 class _Crew:
     """The workers of a run; lost ones are replaced."""
 
-    def __init__(self, job: Job, size: int, timeout: float) -> None:
+    def __init__(self, job: WorkerJob, size: int, timeout: float) -> None:
         self._job, self._size, self._timeout = job, size, timeout
         self._members: list[_Member] = []
         self._failed_starts = 0

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
-from lerobot_policy_quantile.evaluation.wording import with_wording
+from lerobot_policy_quantile.evaluation.row_wording import with_wording
 
 RETRIES = 3
 """How often an episode that ended in an error is run again."""

@@ -1,34 +1,14 @@
 """How long work goes, on one line: what is done, what came of it, time left."""
 
-from collections.abc import Callable
-from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.outcome import Outcome
-
-LOG_SECONDS = 60.0
-"""How often a log is told."""
-
-
-class LoggedProgress(Progress):
-    """A bar that moves on a terminal. A file cannot show that: it gets the same line once a minute."""
-
-    def __init__(self, *columns: Any, console: Console, clock: Callable[[], float] = monotonic) -> None:
-        super().__init__(*columns, console=console, get_time=clock)
-        self._told = clock()
-
-    def update(self, task_id: TaskID, **changes: Any) -> None:
-        """What `Progress.update` takes."""
-        super().update(task_id, **changes)
-        now = self.get_time()
-        if not self.console.is_terminal and now - self._told >= LOG_SECONDS:
-            self._told = now
-            self.console.print(self.get_renderable())
+from lerobot_policy_quantile.util.progress import LoggedProgress
 
 
 class ProgressBar:

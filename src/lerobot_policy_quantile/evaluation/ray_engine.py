@@ -18,12 +18,12 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple, Self
 
-from lerobot_policy_quantile.evaluation.contract import Chunk, Observation, Policy, UnusablePolicyError, Workshop, World
+from lerobot_policy_quantile.contract import Chunk, Factory, Observation, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.engine import LOOK_SECONDS, EngineError, MakeCrew
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.shelf import Shelf
-from lerobot_policy_quantile.evaluation.worker import EpisodeRunner, Job
+from lerobot_policy_quantile.evaluation.worker import EpisodeRunner, WorkerJob
 
 # Read when Ray is first imported: a busy machine may need longer than Ray's own half minute to start a node.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
@@ -53,8 +53,8 @@ class Replica:
     A simulator, known by its number, has one episode at a time. Decoders share their policy's model.
     """
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._shelf = Shelf(workshop.policy)
+    def __init__(self, factory: Factory) -> None:
+        self._shelf = Shelf(factory.policy)
         self._episodes: dict[int, _Episode] = {}
         self._waiting: list[tuple[_Episode, Observation, asyncio.Future[Chunk]]] = []
         self._answering: asyncio.Task[None] | None = None
@@ -151,30 +151,32 @@ def _answer_of(question: Any) -> Any:
         raise
 
 
-class _AskingWorkshop:
+class _AskingFactory:
     """Worlds are made here, policies answered by a replica; scripted ones, which look at the world, are made here."""
 
-    def __init__(self, workshop: Workshop, replica: Any, visitor: int) -> None:
-        self._workshop, self._replica, self._visitor = workshop, replica, visitor
+    def __init__(self, factory: Factory, replica: Any, visitor: int) -> None:
+        self._factory, self._replica, self._visitor = factory, replica, visitor
 
     def world(self, scene: str) -> World:
-        return self._workshop.world(scene)
+        return self._factory.world(scene)
 
     def policy(self, policy: str) -> Policy:
         facts = _answer_of(self._replica.about.remote(self._visitor, policy))
         if facts["local"]:
             self._replica.end.remote(self._visitor)
-            return self._workshop.policy(policy)
+            return self._factory.policy(policy)
         return RemotePolicy(self._replica, self._visitor, policy, facts)
 
 
 class Simulator:
     """A simulator actor: one world, one episode at a time."""
 
-    def __init__(self, job: Job, replica: Any, visitor: int) -> None:
+    def __init__(self, job: WorkerJob, replica: Any, visitor: int) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._replica, self._visitor = replica, visitor
-        self._runner = EpisodeRunner(Job(_AskingWorkshop(job.workshop, replica, visitor), job.limit, job.side_files))
+        self._runner = EpisodeRunner(
+            WorkerJob(_AskingFactory(job.factory, replica, visitor), job.limit, job.side_files)
+        )
 
     def run(self, key: EpisodeKey) -> Outcome:
         """The outcome of one attempt; no model waits for an idle simulator."""
@@ -193,7 +195,7 @@ class Simulator:
 class RayCrew:
     """Simulators and replicas of one run; lost ones are replaced."""
 
-    def __init__(self, job: Job, size: int, timeout: float, replicas: int) -> None:
+    def __init__(self, job: WorkerJob, size: int, timeout: float, replicas: int) -> None:
         self._job, self._size, self._timeout, self._replica_count = job, size, timeout, replicas
         self._idle: list[tuple[Any, int]] = []
         self._running: dict[Any, tuple[EpisodeKey, Any, int, float]] = {}
@@ -227,7 +229,7 @@ class RayCrew:
     def _new_replica(self) -> Any:
         gpus = float(os.environ.get("QHEAD_GPUS_PER_REPLICA", "0"))
         return (
-            self._ray.remote(Replica).options(num_cpus=1, num_gpus=gpus, max_concurrency=256).remote(self._job.workshop)
+            self._ray.remote(Replica).options(num_cpus=1, num_gpus=gpus, max_concurrency=256).remote(self._job.factory)
         )
 
     def _new_simulator(self, seat: int) -> Any:
@@ -304,7 +306,7 @@ def _start(ray: Any, cpus: int) -> None:
 def ray_crew(replicas: int) -> MakeCrew:
     """What `run_plan` takes as `make_crew`."""
 
-    def make(job: Job, size: int, timeout: float) -> RayCrew:
+    def make(job: WorkerJob, size: int, timeout: float) -> RayCrew:
         return RayCrew(job, size, timeout, replicas)
 
     return make

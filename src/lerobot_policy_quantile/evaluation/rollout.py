@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.contract import Array, Chunk, Observation, Policy, UnusablePolicyError, World
+from lerobot_policy_quantile.contract import Array, Chunk, Observation, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.side_files import Trace

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from lerobot_policy_quantile.evaluation.contract import Policy
+from lerobot_policy_quantile.contract import Policy
 
 MOST = 2
 """Models at once: the one whose last episodes are running, and the one that comes after it."""

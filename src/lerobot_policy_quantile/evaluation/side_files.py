@@ -5,7 +5,6 @@ the journal row and the row never depends on them: if they cannot be written, th
 """
 
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,12 +14,12 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
 
-from lerobot_policy_quantile.evaluation.contract import Array
+from lerobot_policy_quantile.contract import Array
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.video import encode_video
+from lerobot_policy_quantile.util.files import TEMPORARY, write_atomically
 
 STRIP_FRAMES = 12
-_TEMPORARY = ".part"
 
 
 @dataclass
@@ -80,27 +79,8 @@ class SideFiles:
 
     def sweep(self) -> None:
         """Remove what killed writers left behind."""
-        for leftover in self.folder.glob(f"*{_TEMPORARY}"):
+        for leftover in self.folder.glob(f"*{TEMPORARY}"):
             leftover.unlink(missing_ok=True)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Give `path` this content, in whole or not at all, even across a power cut."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{_TEMPORARY}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def film_strip(frames: Sequence[UInt8[Array, "y x 3"]]) -> bytes:

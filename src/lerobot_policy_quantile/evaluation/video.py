@@ -8,7 +8,7 @@ import av
 import numpy as np
 from jaxtyping import UInt8
 
-from lerobot_policy_quantile.evaluation.contract import Array
+from lerobot_policy_quantile.contract import Array
 
 OPTIONS = {"preset": "veryfast", "crf": "28", "threads": "1"}
 

@@ -11,7 +11,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from lerobot_policy_quantile.evaluation.contract import Policy, UnusablePolicyError, Workshop, World
+from lerobot_policy_quantile.contract import Factory, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
@@ -21,17 +21,17 @@ READY = "ready"
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerJob:
     """What every worker of a run is told."""
 
-    workshop: Workshop
+    factory: Factory
     limit: int | None = None
     side_files: SideFiles | None = None
     log: Path | None = None
     """Where workers' own output goes; simulators talk."""
 
 
-def serve(connection: Connection, job: Job) -> None:
+def serve(connection: Connection, job: WorkerJob) -> None:
     """Run the episodes whose keys come through the pipe, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     end_with_parent()
@@ -50,7 +50,7 @@ def serve(connection: Connection, job: Job) -> None:
 class EpisodeRunner:
     """Keeps the last world and the last policy: one model at a time, whatever the plan goes through."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         self._job = job
         self._scene: str | None = None
         self._world: World | None = None
@@ -82,7 +82,7 @@ class EpisodeRunner:
         """Decoders share their policy's model; another policy takes its place."""
         if self._policy is None or self._name != key.policy:
             self._release()
-            self._policy, self._name = self._job.workshop.policy(key.policy), key.policy
+            self._policy, self._name = self._job.factory.policy(key.policy), key.policy
         return self._policy
 
     def _release(self) -> None:
@@ -93,7 +93,7 @@ class EpisodeRunner:
     def _world_of(self, scene: str) -> World:
         if self._world is None or self._scene != scene:
             self.close()
-            self._world, self._scene = self._job.workshop.world(scene), scene
+            self._world, self._scene = self._job.factory.world(scene), scene
         return self._world
 
     def close(self) -> None:

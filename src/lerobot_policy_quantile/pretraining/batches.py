@@ -14,8 +14,8 @@ from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
 from lerobot_policy_quantile.scenes.embedded import NAMES
 from lerobot_policy_quantile.scenes.embedded import instruction_for as embedded_instruction
-from lerobot_policy_quantile.scenes.libero_kinds import KINDS
-from lerobot_policy_quantile.scenes.libero_kinds import instruction_for as libero_instruction
+from lerobot_policy_quantile.scenes.libero.kinds import KINDS
+from lerobot_policy_quantile.scenes.libero.kinds import instruction_for as libero_instruction
 
 INSTRUCTIONS = (*map(embedded_instruction, NAMES), *map(libero_instruction, KINDS))
 """One per thing, in the words of its scene."""

@@ -8,19 +8,19 @@ from lerobot_policy_quantile.pretraining.train import TrainingBudget
 
 
 @dataclass(frozen=True)
-class Budget:
+class PretrainingBudget:
     """Data and training of one pretraining run."""
 
     data: DataBudget
     training: TrainingBudget
 
-    def without_libero(self) -> "Budget":
+    def without_libero(self) -> "PretrainingBudget":
         """The embedded scene only."""
         return replace(self, data=self.data.without_libero())
 
 
 BUDGETS = {
-    "full": Budget(
+    "full": PretrainingBudget(
         DataBudget(
             static_shards=80,
             scenes_per_shard=100,
@@ -33,14 +33,14 @@ BUDGETS = {
         ),
         TrainingBudget(updates=4200, batch=48),
     ),
-    "small": Budget(
+    "small": PretrainingBudget(
         DataBudget(1, 8, 1, 1, CAMERA_SIZE, play_steps=12),
         TrainingBudget(updates=6, batch=8, warmup=2, log_every=2, save_every=3),
     ),
 }
 
 
-def budget_named(name: str) -> Budget:
+def budget_named(name: str) -> PretrainingBudget:
     """The budget of that name."""
     if name not in BUDGETS:
         raise ValueError(f"--budget must be one of {', '.join(BUDGETS)}; got {name!r}")

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Int
 from lerobot_policy_quantile.pretraining.batches import Batches
 from lerobot_policy_quantile.pretraining.samples import EMBEDDED_THINGS, THINGS, Samples
 from lerobot_policy_quantile.scenes.contract import Array
-from lerobot_policy_quantile.scenes.expert import GAIN
-from lerobot_policy_quantile.scenes.reflex import SPEED
+from lerobot_policy_quantile.scenes.experts.reflex import SPEED
+from lerobot_policy_quantile.scenes.experts.waypoints import GAIN
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.pretraining.student import Student

@@ -11,7 +11,7 @@ import numpy as np
 
 from lerobot_policy_quantile.evaluation.worker import end_with_parent
 from lerobot_policy_quantile.pretraining.samples import Samples
-from lerobot_policy_quantile.scenes.libero_kinds import KINDS
+from lerobot_policy_quantile.scenes.libero.kinds import KINDS
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.staging import Stage
@@ -101,7 +101,7 @@ def _stage(camera_size: int, task: int | None) -> "Stage":
 
         _stages[None] = EmbeddedStage(camera_size)
     else:
-        from lerobot_policy_quantile.scenes.libero_staging import LiberoStage
+        from lerobot_policy_quantile.scenes.libero.staging import LiberoStage
 
         for other in [number for number in _stages if number is not None]:
             _stages.pop(other).close()

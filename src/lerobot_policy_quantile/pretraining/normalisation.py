@@ -3,9 +3,9 @@
 import numpy as np
 from lerobot.utils.constants import ACTION, OBS_STATE
 
+from lerobot_policy_quantile.policy.normalisation import normalisation_range
 from lerobot_policy_quantile.pretraining.samples import Samples
 from lerobot_policy_quantile.scenes.contract import Array
-from lerobot_policy_quantile.statistics import normalisation_range
 
 STATE_RANGE = np.array([0.4, 0.6, 0.3, 0.3, 0.3, 0.3, 0.044, 0.044])
 """Smallest range of a state value: a rotation or a finger that hardly moves must not be blown up to all 256 bins."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.contract import Policy
-from lerobot_policy_quantile.evaluation.lerobot_policies import fingerprint, load_lerobot_policy
+from lerobot_policy_quantile.adapters.lerobot_folder import fingerprint, load_lerobot_policy
+from lerobot_policy_quantile.contract import Policy
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
-from lerobot_policy_quantile.evaluation.statistics import wilson
+from lerobot_policy_quantile.evaluation.tables.intervals import wilson
 from lerobot_policy_quantile.evaluation.worker import end_with_parent
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.embedded import NAMES, TARGETS, EmbeddedScene

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, Array
 from lerobot_policy_quantile.scenes.embedded import NAMES
-from lerobot_policy_quantile.scenes.libero_kinds import KINDS
-from lerobot_policy_quantile.scenes.reflex import Moment, finger_of, reflex
-from lerobot_policy_quantile.scenes.staging import View
+from lerobot_policy_quantile.scenes.experts.reflex import Moment, finger_of, reflex
+from lerobot_policy_quantile.scenes.libero.kinds import KINDS
+from lerobot_policy_quantile.scenes.staging import StageView
 
 CHUNK = 10
 EMBEDDED_THINGS = len(NAMES)
@@ -64,12 +64,12 @@ class Samples:
         return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
 
-def moment(view: View, kind: str) -> Moment:
+def moment(view: StageView, kind: str) -> Moment:
     """What the expert looks at when this thing is named."""
     return Moment(view.state[:3], finger_of(view.state), view.things[view.kinds.index(kind)], kind, view.goal)
 
 
-def first_actions(view: View) -> tuple[Float[Array, "o h d"], Bool[Array, "o h"]]:
+def first_actions(view: StageView) -> tuple[Float[Array, "o h d"], Bool[Array, "o h"]]:
     """A chunk per thing of which only the first action is known, for each thing that could be named: while the expert
     holds one, only that.
     """
@@ -92,7 +92,7 @@ class SampleList:
     def __len__(self) -> int:
         return len(self._rows["state"])
 
-    def add(self, view: View, actions: Float[Array, "o h d"], valid: Bool[Array, "o h"], driven: int) -> None:
+    def add(self, view: StageView, actions: Float[Array, "o h d"], valid: Bool[Array, "o h"], driven: int) -> None:
         """One more; the view must have frames."""
         if view.frames is None:
             raise ValueError("view must have frames; look with pictures=True")

@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float
 
 from lerobot_policy_quantile.pretraining.samples import CHUNK, THINGS, SampleList, Samples, first_actions, moment
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, Array
-from lerobot_policy_quantile.scenes.physics import OPEN_GRIPPER
-from lerobot_policy_quantile.scenes.reflex import reflex
-from lerobot_policy_quantile.scenes.staging import Stage, View
+from lerobot_policy_quantile.scenes.experts.reflex import reflex
+from lerobot_policy_quantile.scenes.fast.physics import OPEN_GRIPPER
+from lerobot_policy_quantile.scenes.staging import Stage, StageView
 
 NOISE = 0.08  # standard deviation of what is added to the commanded position change
 KICK = 0.012  # chance per step
@@ -25,7 +25,7 @@ class _Record:
 
     answers: list[Float[Array, "7"]] = field(default_factory=list)
     kicked: list[bool] = field(default_factory=list)
-    seen: list[tuple[int, View]] = field(default_factory=list)
+    seen: list[tuple[int, StageView]] = field(default_factory=list)
 
 
 def play_samples(stage: Stage, rng: np.random.Generator, kind: str, steps: int) -> tuple[Samples, bool]:

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from lerobot_policy_quantile.pretraining.samples import STATIC, SampleList, Samples, first_actions
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.embedded import TABLE_TOP
-from lerobot_policy_quantile.scenes.expert import GRASPS, Grasp
-from lerobot_policy_quantile.scenes.reflex import GRIPPED_FINGER, HELD_FINGER, OPEN_FINGER
+from lerobot_policy_quantile.scenes.experts.reflex import GRIPPED_FINGER, HELD_FINGER, OPEN_FINGER
+from lerobot_policy_quantile.scenes.experts.waypoints import GRASPS, Grasp
 from lerobot_policy_quantile.scenes.staging import Stage
 
 TILT = 0.03  # radians, standard deviation

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from lerobot_policy_quantile.core._names import nearest
-from lerobot_policy_quantile.scenes.wording import TASK, require_wording
+from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
+from lerobot_policy_quantile.util.names import nearest
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -120,18 +120,18 @@ def require_index(field: str, value: int, count: int) -> None:
 
 _SCENES = {
     "embedded": "lerobot_policy_quantile.scenes.embedded",
-    "libero_spatial": "lerobot_policy_quantile.scenes.libero",
-    "libero_object": "lerobot_policy_quantile.scenes.libero",
-    "libero_goal": "lerobot_policy_quantile.scenes.libero",
-    "libero_10": "lerobot_policy_quantile.scenes.libero",
+    "libero_spatial": "lerobot_policy_quantile.scenes.libero.suites",
+    "libero_object": "lerobot_policy_quantile.scenes.libero.suites",
+    "libero_goal": "lerobot_policy_quantile.scenes.libero.suites",
+    "libero_10": "lerobot_policy_quantile.scenes.libero.suites",
 }
 """Name -> the module whose `make(name, obstacle=, camera_size=)` builds it; imported when first asked for. LIBERO's
 scenes take a `wording`, too; the embedded scene has one instruction per task."""
 
 
 _PERTURBED = {
-    "libero_plus_": "lerobot_policy_quantile.scenes.libero_plus",
-    "libero_pro_": "lerobot_policy_quantile.scenes.libero_pro",
+    "libero_plus_": "lerobot_policy_quantile.scenes.libero.plus",
+    "libero_pro_": "lerobot_policy_quantile.scenes.libero.pro",
 }
 """The same for families of scenes made from the LIBERO suites, by the beginning of their names."""
 

@@ -21,8 +21,8 @@ from robosuite.models.objects import BreadObject, CanObject, CerealObject, MilkO
 from robosuite.models.tasks import ManipulationTask
 
 from lerobot_policy_quantile.scenes.contract import Array, Layout, require_index
+from lerobot_policy_quantile.scenes.fast.physics import Light, RobosuiteScene, seeded
 from lerobot_policy_quantile.scenes.obstacle import BODY, obstacle_body, stand_between
-from lerobot_policy_quantile.scenes.physics import Light, RobosuiteScene, seeded
 
 TABLE_TOP = 0.8
 STATE_COUNT = 50

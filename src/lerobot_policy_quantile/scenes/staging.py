@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from lerobot_policy_quantile.scenes.contract import Array, Frames
 from lerobot_policy_quantile.scenes.embedded import NAMES, TABLE_TOP, EmbeddedScene, Start, instruction_for, mixed_start
-from lerobot_policy_quantile.scenes.physics import EXTERNAL_CAMERA, WRIST_CAMERA, RobosuiteScene
+from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA, RobosuiteScene
 
 _DAMPING = 1e-4
 _ROUNDS = 40
@@ -30,7 +30,7 @@ class Camera:
 
 
 @dataclass(frozen=True)
-class View:
+class StageView:
     """One moment: what a policy would see, and what only an expert knows."""
 
     frames: Frames | None
@@ -144,7 +144,7 @@ class Stage(ABC):
         count = self._data.ncon
         return float(-self._data.contact.dist[:count].min()) if count else 0.0
 
-    def look(self, *, pictures: bool = True) -> View:
+    def look(self, *, pictures: bool = True) -> StageView:
         """The present arrangement, as it is."""
         self.world.announced = pictures
         self.world._look()
@@ -159,12 +159,12 @@ class Stage(ABC):
         }
         self._noted = np.stack([self.position(kind) for kind in self.kinds]), cameras
 
-    def view(self) -> View:
+    def view(self) -> StageView:
         """The last snapshot: of `look`, or of the last step."""
         things, cameras = self._noted
         state = np.array(self.world.snapshot_state)
         state[2] += self.lift
-        return View(self.world.snapshot_frames, state, self.kinds, things, self.goal, cameras)
+        return StageView(self.world.snapshot_frames, state, self.kinds, things, self.goal, cameras)
 
 
 class EmbeddedStage(Stage):

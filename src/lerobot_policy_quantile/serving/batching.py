@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from lerobot_policy_quantile.evaluation.contract import Observation, Prediction
-from lerobot_policy_quantile.serving.contract import Model
+from lerobot_policy_quantile.contract import Model, Observation, RawChunk
 from lerobot_policy_quantile.serving.metrics import Metrics
 from lerobot_policy_quantile.serving.protocol import ErrorKind, RequestError
 
@@ -22,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Job:
+class WaitingRequest:
     """One observation that waits for its chunk."""
 
     observation: Observation
@@ -39,7 +38,7 @@ class Job:
 class Computed:
     """A chunk and how it came to be."""
 
-    prediction: Prediction
+    prediction: RawChunk
     queue_seconds: float
     infer_seconds: float
     batch_size: int
@@ -60,7 +59,7 @@ class Batcher:
     ) -> None:
         self._model, self._metrics, self._clients = model, metrics, clients
         self._max_batch, self._max_queue, self._window = max_batch, max_queue, window
-        self._queue: deque[Job] = deque()
+        self._queue: deque[WaitingRequest] = deque()
         self._arrived = asyncio.Event()
         self._pool = ThreadPoolExecutor(1, "inference")
         self._task = asyncio.create_task(self._run())
@@ -71,7 +70,7 @@ class Batcher:
             raise RequestError(ErrorKind.BUSY, f"{self._max_queue} requests are waiting already; try again shortly")
         now = time.monotonic()
         future: asyncio.Future[Computed] = asyncio.get_running_loop().create_future()
-        self._queue.append(Job(observation, memory, deadline, stale_at, future, now))
+        self._queue.append(WaitingRequest(observation, memory, deadline, stale_at, future, now))
         self._metrics.queue.set(len(self._queue))
         self._arrived.set()
         try:
@@ -97,9 +96,9 @@ class Batcher:
             if batch:
                 await self._compute(batch)
 
-    def _next_batch(self) -> list[Job]:
+    def _next_batch(self) -> list[WaitingRequest]:
         now = time.monotonic()
-        batch: list[Job] = []
+        batch: list[WaitingRequest] = []
         while self._queue and len(batch) < self._max_batch:
             job = self._queue.popleft()
             if job.answer.done():
@@ -115,7 +114,7 @@ class Batcher:
             self._arrived.clear()
         return batch
 
-    async def _compute(self, batch: list[Job]) -> None:
+    async def _compute(self, batch: list[WaitingRequest]) -> None:
         began = time.monotonic()
         self._metrics.batch_size.observe(len(batch))
         try:
@@ -130,7 +129,7 @@ class Batcher:
             if not job.answer.done():
                 job.answer.set_result(Computed(prediction, began - job.queued, seconds, len(batch)))
 
-    async def _one_by_one(self, batch: list[Job], error: Exception) -> None:
+    async def _one_by_one(self, batch: list[WaitingRequest], error: Exception) -> None:
         """Who caused the failure of a batch shall not cost the others their answers."""
         if len(batch) > 1:
             for job in batch:
@@ -139,7 +138,7 @@ class Batcher:
         message = f"the policy failed with {type(error).__name__}; the server's log says more"
         _refuse(batch[0], RequestError(ErrorKind.INFERENCE, message))
 
-    async def _predict(self, batch: list[Job]) -> list[Prediction]:
+    async def _predict(self, batch: list[WaitingRequest]) -> list[RawChunk]:
         observations, memories = [job.observation for job in batch], [job.memory for job in batch]
         loop = asyncio.get_running_loop()
         predictions = list(await loop.run_in_executor(self._pool, self._model.predict, observations, memories))
@@ -148,6 +147,6 @@ class Batcher:
         return predictions
 
 
-def _refuse(job: Job, error: RequestError) -> None:
+def _refuse(job: WaitingRequest, error: RequestError) -> None:
     if not job.answer.done():
         job.answer.set_exception(error)

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.core._names import nearest
-from lerobot_policy_quantile.evaluation.contract import Observation
-from lerobot_policy_quantile.serving.contract import Spec
+from lerobot_policy_quantile.contract import Observation, Spec
 from lerobot_policy_quantile.serving.protocol import BLOCK, WISHES, ErrorKind, RequestError
+from lerobot_policy_quantile.util.names import nearest
 
 STATE = "observation/state"
 PROMPT = "prompt"

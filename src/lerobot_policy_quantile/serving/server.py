@@ -22,9 +22,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request as HttpRequest
 from websockets.http11 import Response
 
+from lerobot_policy_quantile.contract import Model
 from lerobot_policy_quantile.serving.batching import Batcher, Computed
 from lerobot_policy_quantile.serving.connection import WatchedConnection
-from lerobot_policy_quantile.serving.contract import Model
 from lerobot_policy_quantile.serving.guard import Guard, NothingToHoldError
 from lerobot_policy_quantile.serving.metrics import CONTENT_TYPE, Metrics
 from lerobot_policy_quantile.serving.protocol import (
@@ -45,7 +45,7 @@ HEALTH, METRICS = "/healthz", "/metrics"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """Where the server listens and what it allows. The defaults suit one machine and a handful of robots."""
 
     host: str = "127.0.0.1"
@@ -111,7 +111,7 @@ def is_loopback(host: str) -> bool:
 class PolicyServer:
     """A model behind a socket. `start`, `stop`, or `run` until `stopping` is set."""
 
-    def __init__(self, model: Model, settings: Settings) -> None:
+    def __init__(self, model: Model, settings: ServerSettings) -> None:
         settings.guard.require_fits(model.spec.action_dim)
         self._model, self._settings = model, settings
         self.metrics = Metrics()

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lerobot_policy_quantile.evaluation.contract import Array
-from lerobot_policy_quantile.serving.contract import Model
+from lerobot_policy_quantile.contract import Array, Model
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError
 from lerobot_policy_quantile.serving.request import Wishes
 

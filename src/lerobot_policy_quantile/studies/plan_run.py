@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from lerobot_policy_quantile.studies.plans.commands import Step, Where, resumed
-from lerobot_policy_quantile.studies.two_demo.stages import Stamp
+from lerobot_policy_quantile.util.stamps import Stamp
 
 MARK = "QHEAD_STUDY_RUN"
 """Environment variable of every process that a run starts: the study's folder."""

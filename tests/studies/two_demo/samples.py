@@ -6,10 +6,10 @@ import numpy as np
 
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.studies.two_demo import records
-from lerobot_policy_quantile.studies.two_demo.settings import Settings
-from lerobot_policy_quantile.studies.two_demo.stages import write_json
+from lerobot_policy_quantile.studies.two_demo.settings import StudySettings
+from lerobot_policy_quantile.util.files import write_json
 
-SETTINGS = Settings(obstacle=(False,), updates=4, warmup=1, draws=8, camera_size=16, episodes=2, limit=6)
+SETTINGS = StudySettings(obstacle=(False,), updates=4, warmup=1, draws=8, camera_size=16, episodes=2, limit=6)
 STEPS, SIZE = 14, 16
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lerobot_policy_quantile.evaluation.contract import Chunk, Observation
+from lerobot_policy_quantile.contract import Chunk, Observation
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.scenes.demonstrations import Demonstration
-from lerobot_policy_quantile.scenes.expert import Route
+from lerobot_policy_quantile.scenes.experts.waypoints import Route
 from lerobot_policy_quantile.studies.two_demo import checks
 from lerobot_policy_quantile.studies.two_demo.records import Check
 

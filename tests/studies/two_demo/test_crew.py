@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from lerobot_policy_quantile.studies.two_demo.crew import Crew
+from lerobot_policy_quantile.studies.two_demo.crew import WorkerPool
 from tests.support.waiting import PATIENCE, wait_until
 
 SCRIPT = """
@@ -38,7 +38,7 @@ def test_work_under_way_is_not_waited_for_after_an_error():
 
 
 def fail_while_others_work():
-    with Crew(2) as crew:
+    with WorkerPool(2) as crew:
         for number, _ in crew.each(time.sleep, [(0,), (600,), (600,)]):
             raise ValueError(f"a check failed after piece {number}")
 

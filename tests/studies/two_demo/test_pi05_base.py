@@ -41,7 +41,7 @@ def arm(tmp_path_factory, base):
 
 @pytest.fixture(scope="module")
 def trained(arm, base):
-    return {head: training.train(training.Job(arm, SETTINGS, base, head, 0)) for head in records.HEADS}
+    return {head: training.train(training.TrainingJob(arm, SETTINGS, base, head, 0)) for head in records.HEADS}
 
 
 def test_the_papers_settings_are_the_papers():
@@ -75,7 +75,7 @@ def test_every_head_trains_and_verifies_itself(trained, arm, base):
     for head, found in trained.items():
         assert [check.name for check in found.checks if not check.passed] == [], head
     assert len({found.initialisation for found in trained.values()}) == 1
-    policy = QuantilePolicy.from_pretrained(training.Job(arm, SETTINGS, base, "quantile", 0).policy)
+    policy = QuantilePolicy.from_pretrained(training.TrainingJob(arm, SETTINGS, base, "quantile", 0).policy)
     assert (policy.config.backbone, policy.config.backbone_layers) == ("tiny", [2, 1])
     assert policy.config.backbone_weights is None  # no path of this machine
 
@@ -119,7 +119,7 @@ def test_on_a_simulated_gpu_the_stages_give_the_cpus_numbers(head, trained, tmp_
     settings = replace(SETTINGS, device="cuda")
     with simulated_cuda():
         training.prepare_cache(arm, settings, base)
-        found = training.train(training.Job(arm, settings, base, head, 0))
+        found = training.train(training.TrainingJob(arm, settings, base, head, 0))
     assert [check.name for check in found.checks if not check.passed] == []
     assert found.curve["losses"] == pytest.approx(trained[head].curve["losses"], rel=1e-4)
 

@@ -8,7 +8,7 @@ import pytest
 from lerobot_policy_quantile.studies.two_demo import settings as module
 from lerobot_policy_quantile.studies.two_demo.closed_loop import TURN, arm_plan
 from lerobot_policy_quantile.studies.two_demo.paper import FREE, OBSTACLE
-from lerobot_policy_quantile.studies.two_demo.settings import Settings, changed, fix_settings, load_settings
+from lerobot_policy_quantile.studies.two_demo.settings import StudySettings, changed, fix_settings, load_settings
 
 
 def test_make_study_is_what_was_promised():
@@ -39,11 +39,11 @@ def test_development_and_evaluation_episodes_do_not_meet():
      ("l2", "own", 1), ("flow", "own", 10)],
 )  # fmt: skip
 def test_deterministic_decoders_run_once_and_the_median_twice(head, decoder, count):
-    assert len(Settings().arm_episodes(head, decoder)) == count
+    assert len(StudySettings().arm_episodes(head, decoder)) == count
 
 
 def test_decoders_take_turns_so_that_half_a_run_has_half_of_each():
-    settings = Settings(episodes=2 * TURN, seeds=1, first_seed=2)
+    settings = StudySettings(episodes=2 * TURN, seeds=1, first_seed=2)
     plan = list(arm_plan("embedded", settings))
     pairs = settings.arm_decoders("embedded")
     assert len(plan) == len(set(plan)) == sum(len(settings.arm_episodes(*pair)) for pair in pairs)
@@ -80,7 +80,7 @@ def test_a_missing_file_is_named():
 
 
 def test_a_folder_keeps_its_settings_but_may_grow(tmp_path):
-    begun = Settings(obstacle=(False,), updates=10)
+    begun = StudySettings(obstacle=(False,), updates=10)
     fix_settings(tmp_path, begun, "random")
     fix_settings(tmp_path, changed(begun, seeds=2, episodes=20, obstacle=(True,)), "random")
     found = json.loads((tmp_path / "study.json").read_text())
@@ -93,17 +93,17 @@ def test_a_folder_keeps_its_settings_but_may_grow(tmp_path):
 
 
 def test_every_default_decoder_is_spelled_canonically():
-    assert module.Settings().decoders[0] == "native(l=0.1, rho=0.9, T=0.35)"
+    assert module.StudySettings().decoders[0] == "native(l=0.1, rho=0.9, T=0.35)"
 
 
 def test_the_study_speaks_the_words_its_base_was_pretrained_on(tmp_path):
-    assert load_settings("study").wording == Settings().wording == "bddl"
-    fix_settings(tmp_path, Settings(), "base")
+    assert load_settings("study").wording == StudySettings().wording == "bddl"
+    fix_settings(tmp_path, StudySettings(), "base")
     begun = json.loads((tmp_path / "study.json").read_text())
     del begun["wording"]  # a folder older than the field
     (tmp_path / "study.json").write_text(json.dumps(begun))
     with pytest.raises(ValueError, match=r"wording was 'bddl', now 'task\.language'"):
-        fix_settings(tmp_path, Settings(wording="task.language"), "base")
-    fix_settings(tmp_path, Settings(), "base")
+        fix_settings(tmp_path, StudySettings(wording="task.language"), "base")
+    fix_settings(tmp_path, StudySettings(), "base")
     with pytest.raises(ValueError, match="wording must be one of"):
-        Settings(wording="words")
+        StudySettings(wording="words")

@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from lerobot_policy_quantile.cli import app
+from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.records import load_study
 from lerobot_policy_quantile.studies.two_demo.result import Result
 from lerobot_policy_quantile.studies.two_demo.run import training_bar
-from lerobot_policy_quantile.studies.two_demo.stages import Narrator
+from lerobot_policy_quantile.util.progress import Narrator
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lerobot_policy_quantile.cli import app
-from lerobot_policy_quantile.report.summary_page import FIGURE, PAGE, summary_figure, summary_page
+from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.records import Cost, load_study
+from lerobot_policy_quantile.studies.two_demo.report.summary_page import FIGURE, PAGE, summary_figure, summary_page
 from lerobot_policy_quantile.studies.two_demo.summary import (
+    ArmSummary,
     Outcomes,
-    Summary,
     keep_summaries,
     pooled,
     read_summaries,
@@ -115,7 +115,7 @@ def summary(arm, letters, median, ratio=10.0):
         "first_episode": 100000,
         "base": "0123",
     }
-    return Summary(arm, 0, settings, {}, len(letters), (290, 295), 18, 18, costs, outcomes)
+    return ArmSummary(arm, 0, settings, {}, len(letters), (290, 295), 18, 18, costs, outcomes)
 
 
 def test_targets_are_judged_by_the_rates():

@@ -37,7 +37,7 @@ def trained(arm):
     """Every head, trained for a few updates."""
     found = {}
     for head in records.HEADS:
-        found[head] = training.train(training.Job(arm, SETTINGS, RANDOM, head, 0))
+        found[head] = training.train(training.TrainingJob(arm, SETTINGS, RANDOM, head, 0))
     return found
 
 
@@ -147,7 +147,7 @@ def test_a_target_that_meets_an_answer_has_no_gradient_to_compare(arm, lesson, d
 
 
 def test_nothing_is_trained_through_a_wrong_cache(arm, monkeypatch):
-    job = training.Job(arm, SETTINGS, RANDOM, "quantile", 1)
+    job = training.TrainingJob(arm, SETTINGS, RANDOM, "quantile", 1)
     monkeypatch.setattr(training, "load_cache", lambda *given: scaled(load_cache(*given)))
     monkeypatch.setattr(training, "optimise", lambda *_: pytest.fail("trained all the same"))
     found = training.train(job)
@@ -170,7 +170,7 @@ def test_copies_of_the_start_take_one_row_of_a_direct_pass(arm, lesson, demonstr
 def test_an_unfrozen_weight_is_found(arm, lesson, demonstrations):
     fresh, cache = make_cache(arm, lesson)
     before = frozen_hash(fresh.policy)
-    job = training.Job(arm, SETTINGS, RANDOM, "quantile", 0)
+    job = training.TrainingJob(arm, SETTINGS, RANDOM, "quantile", 0)
     batches = training.batch_sequence(demonstrations, 0, 2)
     training.optimise(fresh.policy, cache, batches, job, lambda *_: None)
     assert checks.frozen_unchanged("q", before, frozen_hash(fresh.policy)).passed

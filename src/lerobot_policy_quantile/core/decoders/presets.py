@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lerobot_policy_quantile.core._names import nearest
 from lerobot_policy_quantile.core.decoders.choice import Tracked, WhereChoice
 from lerobot_policy_quantile.core.decoders.composition import Decoder, PerChunk, PerStep
 from lerobot_policy_quantile.core.decoders.copula import CopulaLatents
 from lerobot_policy_quantile.core.decoders.rank_laws import DensestInterval, DensityWeighted, Fixed, Window
+from lerobot_policy_quantile.util.names import nearest
 
 WINDOW_TEMPERATURE = 0.35
 STUDY_RHO = 0.9

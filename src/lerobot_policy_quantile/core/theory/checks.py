@@ -37,7 +37,7 @@ WIDE_EPS = 0.475
 
 
 @dataclass(frozen=True)
-class Check:
+class TheoryCheck:
     """One claim. `outside` means: the number is reported, but the theorem's conditions do not hold."""
 
     claim: str
@@ -47,7 +47,7 @@ class Check:
     status: Status
 
 
-def run_checks(seed: int = 0) -> list[Check]:
+def run_checks(seed: int = 0) -> list[TheoryCheck]:
     """Every check, in the paper's order."""
     return [check for family in FAMILIES for check in family(torch.Generator().manual_seed(seed))]
 
@@ -55,7 +55,7 @@ def run_checks(seed: int = 0) -> list[Check]:
 # --- Sec. 3.1: one objective for regression and flow matching ---------------------------------------
 
 
-def shared_objective_cases(generator: torch.Generator) -> Iterator[Check]:
+def shared_objective_cases(generator: torch.Generator) -> Iterator[TheoryCheck]:
     """Eq. 1 with B = alpha = 0 is the L2 head's loss; with Gaussian B it is the flow head's."""
     width, shape = 8, (64, 5, 3)
     target = torch.randn(shape, generator=generator)
@@ -102,7 +102,7 @@ def _drawn[H: Head](head: H, generator: torch.Generator) -> H:
 # --- App. A.1: threshold supervision is quantile supervision ----------------------------------------
 
 
-def threshold_and_crps(generator: torch.Generator) -> Iterator[Check]:
+def threshold_and_crps(generator: torch.Generator) -> Iterator[TheoryCheck]:
     """Distance as an integral over thresholds, and the CRPS identity on laws of every kind."""
     pairs = torch.randn(20, 2, generator=generator, dtype=torch.float64).tolist()
     gap = max(abs(scores.threshold_distance(a, b) - abs(a - b)) for a, b in pairs)
@@ -129,7 +129,7 @@ def threshold_and_crps(generator: torch.Generator) -> Iterator[Check]:
 # --- App. A.2: the noise of median updates ----------------------------------------------------------
 
 
-def median_noise(generator: torch.Generator) -> Iterator[Check]:
+def median_noise(generator: torch.Generator) -> Iterator[TheoryCheck]:
     """Theorem 2, its ingredients by Monte Carlo on our own gradient, and where it does not reach."""
     t = torch.linspace(-1, 1, 21, dtype=torch.float64)
     n = 200_000
@@ -152,7 +152,7 @@ def median_noise(generator: torch.Generator) -> Iterator[Check]:
         slope = (1 - center.noise_ratio(law, t, eps)) / eps
         yield _close(f"V_Q / V_M = 1 - 4 C_t eps, slope: {law.name}", "App. A.2", 4 * center.spread(t), slope, 0.01)
     slope = (1 - center.noise_ratio(LAPLACE, t, 1e-3)) / 1e-3
-    yield Check(
+    yield TheoryCheck(
         "V_Q / V_M = 1 - 4 C_t eps, slope: Laplace",
         "App. A.2",
         "no claim (density has a cusp)",
@@ -166,7 +166,7 @@ def median_noise(generator: torch.Generator) -> Iterator[Check]:
         yield _wide_grid(law, t, n, generator)
 
 
-def _wide_grid(law: Law, t: Tensor, n: int, generator: torch.Generator) -> Check:
+def _wide_grid(law: Law, t: Tensor, n: int, generator: torch.Generator) -> TheoryCheck:
     """The ratio on the head's own grid, by formula and by sampling; the theorem is silent here."""
     levels = 0.5 + WIDE_EPS * t
     exact = center.noise_ratio(law, t, WIDE_EPS)
@@ -174,7 +174,7 @@ def _wide_grid(law: Law, t: Tensor, n: int, generator: torch.Generator) -> Check
     slope, median_slope = _pull(law, levels), _pull(law, levels[len(levels) // 2, None])
     sampled = noise / 0.25 * (median_slope / slope) ** 2
     verdict = "quieter" if sampled < 1 else "NOISIER"
-    return Check(
+    return TheoryCheck(
         f"V_Q / V_M, wide 21-level grid: {law.name}",
         "App. A.2",
         f"no claim (formula: {exact:.3f})",
@@ -203,7 +203,7 @@ def _pull(law: Law, levels: Tensor, step: float = 1e-4) -> float:
 # --- App. A: properties of the training loss ------------------------------------------------------
 
 
-def training_properties(generator: torch.Generator) -> Iterator[Check]:
+def training_properties(generator: torch.Generator) -> Iterator[TheoryCheck]:
     """Dropping labels is unbiased, feedback is bounded, strict gaps cost next to nothing."""
     loss = torch.rand(1, 2, 4, generator=generator, dtype=torch.float64)
     full = float(masked_mean(loss, torch.ones_like(loss, dtype=torch.bool)))
@@ -228,7 +228,7 @@ def training_properties(generator: torch.Generator) -> Iterator[Check]:
     (gradient,) = torch.autograd.grad(quantile_loss(quantiles, target, levels).sum(), quantiles)
     bound = torch.maximum(levels, 1 - levels) / len(levels)
     excess = float((gradient.abs() / bound).max())
-    yield Check(
+    yield TheoryCheck(
         "output gradient / bound, residuals 1e-8..1e8",
         "App. A",
         "<= 1",
@@ -238,7 +238,7 @@ def training_properties(generator: torch.Generator) -> Iterator[Check]:
     yield from _strict_gaps(levels)
 
 
-def _strict_gaps(levels: Tensor) -> Iterator[Check]:
+def _strict_gaps(levels: Tensor) -> Iterator[TheoryCheck]:
     """q_k + eps (k - c) / c on a law with repeated quantiles: excess risk within [0, eps]."""
     atoms = StepLaw(torch.tensor([-1.0, 0.0, 2.0]).double(), torch.tensor([0.2, 0.5, 0.3]).double())
     truth = atoms.as_law().icdf(levels)
@@ -248,7 +248,7 @@ def _strict_gaps(levels: Tensor) -> Iterator[Check]:
     best = scores.finite_risk(truth, levels, weights, atoms)
     for eps in (0.1, 0.001):
         excess = scores.finite_risk(truth + eps * offsets, levels, weights, atoms) - best
-        yield Check(
+        yield TheoryCheck(
             f"excess risk of strict gaps, eps = {eps:g}",
             "App. A",
             f"in [0, {eps:g}]",
@@ -257,7 +257,7 @@ def _strict_gaps(levels: Tensor) -> Iterator[Check]:
         )
 
 
-FAMILIES: tuple[Callable[[torch.Generator], Iterator[Check]], ...] = (
+FAMILIES: tuple[Callable[[torch.Generator], Iterator[TheoryCheck]], ...] = (
     shared_objective_cases,
     threshold_and_crps,
     median_noise,
@@ -265,11 +265,11 @@ FAMILIES: tuple[Callable[[torch.Generator], Iterator[Check]], ...] = (
 )
 
 
-def _small(claim: str, paper: str, gap: float, tolerance: float) -> Check:
+def _small(claim: str, paper: str, gap: float, tolerance: float) -> TheoryCheck:
     status: Status = "pass" if gap <= tolerance else "fail"
-    return Check(claim, paper, f"0 +- {tolerance:.1g}", f"{gap:.1e}", status)
+    return TheoryCheck(claim, paper, f"0 +- {tolerance:.1g}", f"{gap:.1e}", status)
 
 
-def _close(claim: str, paper: str, theory: float, measured: float, tolerance: float) -> Check:
+def _close(claim: str, paper: str, theory: float, measured: float, tolerance: float) -> TheoryCheck:
     status: Status = "pass" if abs(theory - measured) <= tolerance else "fail"
-    return Check(claim, paper, f"{theory:.4f} +- {tolerance:.1g}", f"{measured:.4f}", status)
+    return TheoryCheck(claim, paper, f"{theory:.4f} +- {tolerance:.1g}", f"{measured:.4f}", status)

@@ -20,7 +20,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True)
-class Variant:
+class PlanVariant:
     """One setting of the policy: what differs from `--policy.type=quantile` as it comes."""
 
     name: str
@@ -36,7 +36,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Robot:
+class RobotTrials:
     """Trials of a real arm, which a person sets up one by one."""
 
     tasks: tuple[str, ...]
@@ -44,7 +44,7 @@ class Robot:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyPlan:
     """One file."""
 
     name: str
@@ -54,13 +54,13 @@ class Study:
     dataset: str
     """Name of the LeRobotDataset on the hub."""
     warmup: int
-    variants: tuple[Variant, ...]
+    variants: tuple[PlanVariant, ...]
     evaluations: tuple[Evaluation, ...] = ()
     steps: int | None = None
     """Updates; None: one epoch."""
     cameras: Mapping[str, str] = field(default_factory=dict)
     """Camera of a scene -> what the dataset calls it, where that is not LIBERO's name in LeRobot."""
-    robot: Robot | None = None
+    robot: RobotTrials | None = None
 
 
 def study_names() -> tuple[str, ...]:
@@ -72,14 +72,14 @@ def _is_plan(entry: Any) -> bool:
     return str(entry.name).endswith(".toml")
 
 
-def load_study(name: str) -> Study:
+def load_study(name: str) -> StudyPlan:
     """A study by name."""
     if name not in study_names():
         raise ValueError(f"study must be one of {', '.join(study_names())}; got {name!r}")
     return parse_study(name, files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def parse_study(name: str, text: str) -> Study:
+def parse_study(name: str, text: str) -> StudyPlan:
     """A study from its text; unknown fields are refused by name."""
     content = tomllib.loads(text)
     _require_known(name, "", content)
@@ -88,7 +88,7 @@ def parse_study(name: str, text: str) -> Study:
     for kind in ("variant", "evaluation"):
         for entry in content.get(kind, ()):
             _require_known(name, kind, entry)
-    variants = tuple(Variant(entry["name"], entry.get("policy", {})) for entry in content.get("variant", ()))
+    variants = tuple(PlanVariant(entry["name"], entry.get("policy", {})) for entry in content.get("variant", ()))
     names = [variant.name for variant in variants]
     if not variants or len(set(names)) < len(names):
         raise ValueError(f"variants of study {name!r} must be named, each once; got {names}")
@@ -98,7 +98,7 @@ def parse_study(name: str, text: str) -> Study:
     training, robot = content["training"], content.get("robot")
     if not evaluations and robot is None:
         raise ValueError(f"study {name!r} must have an evaluation or a robot; got neither")
-    return Study(
+    return StudyPlan(
         name=name,
         title=content["title"],
         paper=content["paper"],
@@ -109,7 +109,7 @@ def parse_study(name: str, text: str) -> Study:
         evaluations=evaluations,
         steps=training.get("steps"),
         cameras=training.get("cameras", {}),
-        robot=None if robot is None else Robot(tuple(robot["tasks"]), robot["trials"]),
+        robot=None if robot is None else RobotTrials(tuple(robot["tasks"]), robot["trials"]),
     )
 
 

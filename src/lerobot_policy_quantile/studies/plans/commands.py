@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lerobot_policy_quantile.studies.plans import Evaluation, Study, Variant
+from lerobot_policy_quantile.studies.plans import Evaluation, PlanVariant, StudyPlan
 
 BATCH = 128
 """Global batch of the paper, whatever the number of processes."""
@@ -78,7 +78,7 @@ class Step:
         return shlex.join(self.words)
 
 
-def expand(study: Study, where: Where, *, small: bool = False) -> list[Step]:
+def expand(study: StudyPlan, where: Where, *, small: bool = False) -> list[Step]:
     """The study's steps, trainings before the evaluations that need them."""
     seeds = range(SMALL["seeds"] if small else study.seeds)
     trained = [(variant, seed) for variant in study.variants for seed in seeds]
@@ -91,26 +91,26 @@ def expand(study: Study, where: Where, *, small: bool = False) -> list[Step]:
     return [*steps, *judged, table]
 
 
-def home(study: Study, where: Where) -> str:
+def home(study: StudyPlan, where: Where) -> str:
     """The folder of everything that a study leaves."""
     return f"{where.out}/{study.name}"
 
 
-def _folder(study: Study, where: Where, variant: Variant, seed: int) -> str:
+def _folder(study: StudyPlan, where: Where, variant: PlanVariant, seed: int) -> str:
     return f"{home(study, where)}/train/{variant.name}-{seed}"
 
 
-def _checkpoint(study: Study, where: Where, variant: Variant, seed: int) -> str:
+def _checkpoint(study: StudyPlan, where: Where, variant: PlanVariant, seed: int) -> str:
     return f"{_folder(study, where, variant, seed)}/checkpoints/last/pretrained_model"
 
 
-def _collecting(study: Study, where: Where) -> Step:
+def _collecting(study: StudyPlan, where: Where) -> Step:
     folder = f"{home(study, where)}/data"
     words = ("qhead", "collect", "--scene", "embedded", "--camera-size", "64", "--repo-id", SMALL_DATASET)
     return Step("collect", "data", (*words, "--out", folder), folder)
 
 
-def _training(study: Study, where: Where, variant: Variant, seed: int, small: bool) -> Step:
+def _training(study: StudyPlan, where: Where, variant: PlanVariant, seed: int, small: bool) -> Step:
     fit = where.fits.get(variant.name, Fit())
     batch = SMALL["batch"] if small else BATCH
     updates = SMALL["steps"] if small else study.steps or -(-where.frames // batch)
@@ -161,7 +161,7 @@ def _trainer(where: Where) -> list[str]:
 
 
 def _evaluation(
-    study: Study, where: Where, evaluation: Evaluation, trained: list[tuple[Variant, int]], small: bool
+    study: StudyPlan, where: Where, evaluation: Evaluation, trained: list[tuple[PlanVariant, int]], small: bool
 ) -> Step:
     words = ["qhead", "eval", "--suite", evaluation.suite, "--device", where.device]
     for variant, seed in trained:
@@ -180,7 +180,7 @@ def _evaluation(
     return Step("eval", evaluation.suite, (*words, "--out", folder), folder)
 
 
-def _trials(study: Study, where: Where, trained: list[tuple[Variant, int]], small: bool) -> list[Step]:
+def _trials(study: StudyPlan, where: Where, trained: list[tuple[PlanVariant, int]], small: bool) -> list[Step]:
     """For each method its server, then a run of trials per task; a person stands beside the arm."""
     if study.robot is None:
         return []

@@ -18,9 +18,9 @@ from torch import Tensor
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
 from lerobot_policy_quantile.backbone.prefix_cache import require_fresh
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
-from lerobot_policy_quantile.studies.two_demo.records import Demonstration
-from lerobot_policy_quantile.studies.two_demo.stages import digest_each
+from lerobot_policy_quantile.studies.two_demo.records import DemonstrationRecord
 from lerobot_policy_quantile.studies.two_demo.start import Fresh
+from lerobot_policy_quantile.util.digests import digest_each
 
 FILE = "prefix_cache.safetensors"
 _ROWS = 32
@@ -55,7 +55,7 @@ class LessonCache:
 
 
 def processed(
-    fresh: Fresh, instruction: str, demonstrations: tuple[Demonstration, ...], index: Int[Tensor, " b"]
+    fresh: Fresh, instruction: str, demonstrations: tuple[DemonstrationRecord, ...], index: Int[Tensor, " b"]
 ) -> dict[str, Any]:
     """Samples as the policy takes them: observation, normalised target chunk, padding."""
     chunk_size = fresh.policy.config.chunk_size
@@ -77,7 +77,7 @@ def processed(
     return ready
 
 
-def sample_places(demonstrations: tuple[Demonstration, ...]) -> list[tuple[int, int]]:
+def sample_places(demonstrations: tuple[DemonstrationRecord, ...]) -> list[tuple[int, int]]:
     """(demonstration, step) of every sample, one demonstration after the other."""
     return [(which, step) for which, d in enumerate(demonstrations) for step in range(len(d.actions))]
 
@@ -88,7 +88,7 @@ def in_parts(count: int, rows: int) -> list[Int[Tensor, " b"]]:
 
 
 @torch.no_grad()
-def build_cache(fresh: Fresh, instruction: str, demonstrations: tuple[Demonstration, ...]) -> LessonCache:
+def build_cache(fresh: Fresh, instruction: str, demonstrations: tuple[DemonstrationRecord, ...]) -> LessonCache:
     """Run the VLM over every demonstration step."""
     fresh.policy.eval()
     layers: list[list[KeyValue]] = [[] for _ in range(fresh.policy.backbone.variant.depth)]

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.contract import OWN_DECODER, Observation, Policy, World
+from lerobot_policy_quantile.contract import OWN_DECODER, Observation, Policy, World
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS, Demonstration
 from lerobot_policy_quantile.studies.two_demo.records import CHECKS, Check
-from lerobot_policy_quantile.studies.two_demo.stages import write_json
+from lerobot_policy_quantile.util.files import write_json
 
 FULL_SIZE = "pi05"
 OUTPUT_BOUND = 1e-5

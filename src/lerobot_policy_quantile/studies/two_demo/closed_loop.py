@@ -7,19 +7,19 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from lerobot_policy_quantile.evaluation.contract import Policy, World
-from lerobot_policy_quantile.evaluation.engine import Summary, run_plan
+from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
+from lerobot_policy_quantile.contract import Policy, World
+from lerobot_policy_quantile.evaluation.engine import RunSummary, run_plan
 from lerobot_policy_quantile.evaluation.journal import Journal, Row, read_rows
-from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
 from lerobot_policy_quantile.evaluation.progress import ProgressBar
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
-from lerobot_policy_quantile.evaluation.worker import Job
+from lerobot_policy_quantile.evaluation.worker import WorkerJob
 from lerobot_policy_quantile.scenes.contract import Scene
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.checks import identical_repeats
 from lerobot_policy_quantile.studies.two_demo.demos import ENVIRONMENT_SEED, KEY, arm_scene
-from lerobot_policy_quantile.studies.two_demo.settings import Settings
+from lerobot_policy_quantile.studies.two_demo.settings import StudySettings
 from lerobot_policy_quantile.studies.two_demo.start import only_float32
 
 TIMEOUT = 900.0
@@ -44,11 +44,11 @@ class SameStart:
 
 
 @dataclass(frozen=True)
-class StudyWorkshop:
+class StudyFactory:
     """Worlds and trained policies by name; sent to worker processes."""
 
     arm: Path
-    settings: Settings
+    settings: StudySettings
 
     def world(self, scene: str) -> World:
         """The arm's scene, always at the shared start."""
@@ -68,7 +68,7 @@ class StudyWorkshop:
         return load_lerobot_policy(folder, device=self.settings.device)
 
 
-def arm_plan(arm: str, settings: Settings) -> Plan:
+def arm_plan(arm: str, settings: StudySettings) -> Plan:
     """Every (head, decoder, training seed, episode) of an arm; what is compared sees the same noise.
 
     Decoders take turns, episode by episode, and heads every `TURN` episodes, so that a model is loaded once per turn: a
@@ -90,11 +90,11 @@ def arm_plan(arm: str, settings: Settings) -> Plan:
     )
 
 
-def run_arm(folder: Path, settings: Settings, *, workers: int, console: Console) -> Summary:
+def run_arm(folder: Path, settings: StudySettings, *, workers: int, console: Console) -> RunSummary:
     """Run the episodes that the arm's journal does not have yet."""
     plan = arm_plan(folder.name, settings)
-    job = Job(
-        StudyWorkshop(folder, settings),
+    job = WorkerJob(
+        StudyFactory(folder, settings),
         settings.arm_limit(folder.name),
         SideFiles(folder / records.SIDE),
         folder / "workers.log",
@@ -107,7 +107,7 @@ def run_arm(folder: Path, settings: Settings, *, workers: int, console: Console)
         return run_plan(plan, journal, job, workers=workers, timeout=TIMEOUT, watcher=bar)
 
 
-def repeat_checks(folder: Path, settings: Settings) -> list[records.Check]:
+def repeat_checks(folder: Path, settings: StudySettings) -> list[records.Check]:
     """Whether repeated median episodes are the same, for every training seed."""
     rows = read_rows(folder / records.JOURNAL)
     return [

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lerobot_policy_quantile.evaluation.worker import end_with_parent
-from lerobot_policy_quantile.processes import give_back_memory
+from lerobot_policy_quantile.util.processes import give_back_memory
 
 _POLL_SECONDS = 0.5
 
@@ -38,7 +38,7 @@ def _work(work: Callable[..., Any], number: int, given: tuple[Any, ...], tells: 
         give_back_memory()
 
 
-class Crew:
+class WorkerPool:
     """Worker processes that import the heavy libraries once and serve every stage."""
 
     def __init__(self, workers: int) -> None:

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lerobot_policy_quantile.core.levels import quantile_levels
-from lerobot_policy_quantile.evaluation.side_files import write_atomically
 from lerobot_policy_quantile.scenes.contract import Scene, make_scene
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS, Demonstration, demonstrate
-from lerobot_policy_quantile.scenes.expert import Route
+from lerobot_policy_quantile.scenes.experts.waypoints import Route
 from lerobot_policy_quantile.scenes.obstacle import DISTANCE, SIZE
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.checks import as_promised, identical_starts
-from lerobot_policy_quantile.studies.two_demo.settings import OBSTACLE, Settings
-from lerobot_policy_quantile.studies.two_demo.stages import Stamp, digest, write_json
+from lerobot_policy_quantile.studies.two_demo.settings import OBSTACLE, StudySettings
+from lerobot_policy_quantile.util.digests import digest
+from lerobot_policy_quantile.util.files import write_atomically, write_json
+from lerobot_policy_quantile.util.stamps import Stamp
 
 ENVIRONMENT_SEED = 20260922
 KEY = (0, 0, ENVIRONMENT_SEED)
@@ -29,11 +30,11 @@ class Lesson(NamedTuple):
     """What a policy is taught in an arm."""
 
     instruction: str
-    demonstrations: tuple[records.Demonstration, ...]
+    demonstrations: tuple[records.DemonstrationRecord, ...]
     ground: float  # height of the surface things stand on
 
 
-def arm_scene(arm: str, settings: Settings) -> Scene:
+def arm_scene(arm: str, settings: StudySettings) -> Scene:
     """The scene of an arm."""
     return make_scene(
         arm.removesuffix(OBSTACLE),
@@ -43,7 +44,7 @@ def arm_scene(arm: str, settings: Settings) -> Scene:
     )
 
 
-def stamp_of(folder: Path, settings: Settings) -> Stamp:
+def stamp_of(folder: Path, settings: StudySettings) -> Stamp:
     """What an arm's demonstrations depend on."""
     return Stamp(folder, "demonstrations", {"camera_size": settings.camera_size, "key": list(KEY)})
 
@@ -53,7 +54,7 @@ def sides(arm: str) -> tuple[str, ...]:
     return (*ROUTES, CONTROL) if arm.endswith(OBSTACLE) else ROUTES
 
 
-def drive(arm: str, side: str, settings: Settings) -> tuple[Demonstration, dict[str, Any]]:
+def drive(arm: str, side: str, settings: StudySettings) -> tuple[Demonstration, dict[str, Any]]:
     """One demonstration, and what the arm's scene is like."""
     scene = arm_scene(arm, settings)
     limit = settings.arm_limit(arm)
@@ -135,7 +136,7 @@ def load_lesson(folder: Path) -> Lesson:
     return Lesson(facts["instruction"], records.load_demonstrations(folder, facts)[0], facts["ground"])
 
 
-def data_hash(demonstrations: tuple[records.Demonstration, ...]) -> str:
+def data_hash(demonstrations: tuple[records.DemonstrationRecord, ...]) -> str:
     """Hash of every number and pixel that is trained on."""
     return digest(
         *(

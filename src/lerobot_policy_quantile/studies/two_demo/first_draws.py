@@ -19,29 +19,29 @@ from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.heads import Expert, QuantileHead
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
-from lerobot_policy_quantile.evaluation.side_files import write_atomically
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.cache import FILE, LessonCache, load_cache, processed
 from lerobot_policy_quantile.studies.two_demo.demos import load_lesson
-from lerobot_policy_quantile.studies.two_demo.settings import Settings
-from lerobot_policy_quantile.studies.two_demo.stages import Stamp, write_json
+from lerobot_policy_quantile.studies.two_demo.settings import StudySettings
 from lerobot_policy_quantile.studies.two_demo.start import Fresh, base_fingerprint, only_float32
 from lerobot_policy_quantile.studies.two_demo.training import made_from
+from lerobot_policy_quantile.util.files import write_atomically, write_json
+from lerobot_policy_quantile.util.stamps import Stamp
 
 REPEATS = 20
 DRAW_SEED = 500_000
 _ROWS = 100
 
 
-def stamp_of(folder: Path, settings: Settings, base: str) -> Stamp:
+def stamp_of(folder: Path, settings: StudySettings, base: str) -> Stamp:
     """What draws and costs depend on."""
     inputs = {"draws": settings.draws, "updates": settings.updates, "base": base_fingerprint(base)}
     return Stamp(folder, "first_draws", inputs)
 
 
 @torch.no_grad()
-def draw_and_time(arm: Path, training_seed: int, settings: Settings, base: str) -> None:
+def draw_and_time(arm: Path, training_seed: int, settings: StudySettings, base: str) -> None:
     """Write first_draws.npz and cost.json of one training run."""
     torch.set_num_threads(1)
     only_float32()

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from lerobot_policy_quantile.evaluation.contract import Array
+from lerobot_policy_quantile.contract import Array
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
@@ -70,7 +70,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Demonstration:
+class DemonstrationRecord:
     """One demonstration, as it was trained on."""
 
     route: str  # left | right
@@ -165,7 +165,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Rollout:
+class RolloutRecord:
     """One closed-loop episode. Arrays are read from its side file when asked for."""
 
     head: str
@@ -242,22 +242,22 @@ class Arm:
     limit: int  # actions per episode
     versions: Mapping[str, str]  # simulator and assets
     places: Places | None = None
-    demonstrations: tuple[Demonstration, ...] = ()
+    demonstrations: tuple[DemonstrationRecord, ...] = ()
     control: Control | None = None
     checks: tuple[Check, ...] = ()
     curves: Mapping[int, Mapping[str, Curve]] = field(default_factory=dict)  # training seed -> head -> curve
     draws: Mapping[int, FirstDraws] = field(default_factory=dict)  # training seed ->
     costs: Mapping[int, tuple[Cost, ...]] = field(default_factory=dict)  # training seed ->
-    rollouts: tuple[Rollout, ...] = ()
+    rollouts: tuple[RolloutRecord, ...] = ()
 
     def results(self) -> list[Result]:
         """One line per head and decoder, in the order of first appearance in the study's settings."""
-        groups: dict[tuple[str, str], list[Rollout]] = {}
+        groups: dict[tuple[str, str], list[RolloutRecord]] = {}
         for rollout in self.rollouts:
             groups.setdefault((rollout.head, rollout.decoder), []).append(rollout)
         return [self._result(head, decoder, members) for (head, decoder), members in groups.items()]
 
-    def _result(self, head: str, decoder: str, members: list[Rollout]) -> Result:
+    def _result(self, head: str, decoder: str, members: list[RolloutRecord]) -> Result:
         judged = [rollout for rollout in members if rollout.status != "error"]
         sides = [rollout.side for rollout in judged if rollout.success]
         by_seed: dict[int, list[bool]] = {}
@@ -316,11 +316,13 @@ def _load_arm(folder: Path, settings: Mapping[str, Any]) -> Arm:
     )
 
 
-def load_demonstrations(folder: Path, facts: Mapping[str, Any]) -> tuple[tuple[Demonstration, ...], Control | None]:
+def load_demonstrations(
+    folder: Path, facts: Mapping[str, Any]
+) -> tuple[tuple[DemonstrationRecord, ...], Control | None]:
     """The demonstrations of an arm, given the facts in arm.json, and the straight control if there was one."""
     with np.load(folder / DEMONSTRATIONS, allow_pickle=False) as archive:
         demonstrations = tuple(
-            Demonstration(
+            DemonstrationRecord(
                 route=fact["route"],
                 success=fact["success"],
                 contacts=fact["contacts"],
@@ -366,7 +368,7 @@ def _load_costs(path: Path) -> tuple[Cost, ...]:
 
 def _load_rollouts(
     folder: Path, settings: Mapping[str, Any], facts: Mapping[str, Any], places: Places
-) -> tuple[Rollout, ...]:
+) -> tuple[RolloutRecord, ...]:
     if not (folder / JOURNAL).is_file():
         return ()
     files, levels = SideFiles(folder / SIDE), np.array(facts["levels"])
@@ -374,7 +376,7 @@ def _load_rollouts(
     rollouts = []
     for row in read_rows(folder / JOURNAL):
         head, _, seed = row.key.policy.rpartition("-")
-        rollout = Rollout(
+        rollout = RolloutRecord(
             head=head,
             decoder=row.key.decoder,
             training_seed=int(seed),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lerobot_policy_quantile.evaluation.statistics import over_seeds
+from lerobot_policy_quantile.evaluation.tables.intervals import over_seeds
 
 
 @dataclass(frozen=True)

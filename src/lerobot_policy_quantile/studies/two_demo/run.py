@@ -9,24 +9,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 from lerobot_policy_quantile.evaluation.journal import read_rows
-from lerobot_policy_quantile.evaluation.progress import LoggedProgress
 from lerobot_policy_quantile.scenes.demonstrations import Demonstration
 from lerobot_policy_quantile.studies.two_demo import checks, closed_loop, demos, first_draws, records, training
-from lerobot_policy_quantile.studies.two_demo.crew import Crew
-from lerobot_policy_quantile.studies.two_demo.settings import Settings, fix_settings
-from lerobot_policy_quantile.studies.two_demo.stages import Narrator, write_json
+from lerobot_policy_quantile.studies.two_demo.crew import WorkerPool
+from lerobot_policy_quantile.studies.two_demo.settings import StudySettings, fix_settings
 from lerobot_policy_quantile.studies.two_demo.start import base_fingerprint
+from lerobot_policy_quantile.util.files import write_json
+from lerobot_policy_quantile.util.progress import LoggedProgress, Narrator
 
 
 class Stopped(RuntimeError):  # noqa: N818
     """Ctrl-C ended the closed loop early; the same command goes on."""
 
 
-def run_study(out: Path, settings: Settings, base: str, *, workers: int, narrator: Narrator) -> bool:
+def run_study(out: Path, settings: StudySettings, base: str, *, workers: int, narrator: Narrator) -> bool:
     """Run what is missing. True if every episode has a result, False if some ended in an error."""
     fix_settings(out, settings, base_fingerprint(base))
     folders = [out / arm for arm in settings.arms]
-    with Crew(workers) as crew:
+    with WorkerPool(workers) as crew:
         _collect(crew, folders, settings, narrator)
         _cache(crew, folders, settings, base, narrator)
         _train(crew, folders, settings, base, narrator)
@@ -35,7 +35,7 @@ def run_study(out: Path, settings: Settings, base: str, *, workers: int, narrato
     return all(whole)
 
 
-def _collect(crew: Crew, folders: list[Path], settings: Settings, narrator: Narrator) -> None:
+def _collect(crew: WorkerPool, folders: list[Path], settings: StudySettings, narrator: Narrator) -> None:
     missing = [folder for folder in folders if not demos.stamp_of(folder, settings).done()]
     if not missing:
         narrator.say("demonstrations: done before")
@@ -54,19 +54,19 @@ def _collect(crew: Crew, folders: list[Path], settings: Settings, narrator: Narr
             demos.stamp_of(folder, settings).write()
 
 
-def _cache(crew: Crew, folders: list[Path], settings: Settings, base: str, narrator: Narrator) -> None:
+def _cache(crew: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
     with narrator.stage("frozen prefixes, one VLM pass per demonstration step"):
         for number, built in crew.each(training.prepare_cache, [(folder, settings, base) for folder in folders]):
             narrator.say(f"  {folders[number].name}: {'built' if built else 'the cache fits weights and data'}")
 
 
-def _train(crew: Crew, folders: list[Path], settings: Settings, base: str, narrator: Narrator) -> None:
+def _train(crew: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
     jobs = [
         job
         for seed in settings.training_seeds
         for folder in folders
         for head in records.HEADS
-        if not (job := training.Job(folder, settings, base, head, seed)).stamp.done()
+        if not (job := training.TrainingJob(folder, settings, base, head, seed)).stamp.done()
     ]
     if jobs:
         _train_jobs(crew, jobs, settings, narrator)
@@ -77,7 +77,9 @@ def _train(crew: Crew, folders: list[Path], settings: Settings, base: str, narra
             _check_common(folder, seed)
 
 
-def _train_jobs(crew: Crew, jobs: list[training.Job], settings: Settings, narrator: Narrator) -> None:
+def _train_jobs(
+    crew: WorkerPool, jobs: list[training.TrainingJob], settings: StudySettings, narrator: Narrator
+) -> None:
     done = [0] * len(jobs)
     with narrator.stage(f"training {len(jobs)} heads, {settings.updates} updates each"), training_bar(narrator) as bar:
         total = bar.add_task("updates", total=len(jobs) * settings.updates, text="")
@@ -119,7 +121,7 @@ def _check_common(folder: Path, seed: int) -> None:
     )
 
 
-def _draw(crew: Crew, folders: list[Path], settings: Settings, base: str, narrator: Narrator) -> None:
+def _draw(crew: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
     missing = [
         (folder, seed, settings, base)
         for folder in folders
@@ -135,7 +137,7 @@ def _draw(crew: Crew, folders: list[Path], settings: Settings, base: str, narrat
             narrator.say(f"  {folder.name}, seed {seed}: done")
 
 
-def _roll(folder: Path, settings: Settings, workers: int, narrator: Narrator) -> bool:
+def _roll(folder: Path, settings: StudySettings, workers: int, narrator: Narrator) -> bool:
     plan = closed_loop.arm_plan(folder.name, settings)
     with narrator.stage(f"closed loop in {folder.name}, {len(plan)} episodes"):
         summary = closed_loop.run_arm(folder, settings, workers=workers, console=narrator.console)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from lerobot_policy_quantile.core._checks import require_choice
-from lerobot_policy_quantile.core._names import nearest
 from lerobot_policy_quantile.core.decoders import PRESETS, canonical_text
-from lerobot_policy_quantile.scenes.wording import BDDL, require_wording
+from lerobot_policy_quantile.scenes.libero.wording import BDDL, require_wording
 from lerobot_policy_quantile.studies.two_demo.paper import OWN
 from lerobot_policy_quantile.studies.two_demo.records import HEADS, STUDY, training_seeds
-from lerobot_policy_quantile.studies.two_demo.stages import write_text
+from lerobot_policy_quantile.util.files import write_text
+from lerobot_policy_quantile.util.names import nearest
 
 OBSTACLE = "+obstacle"
 SCENES = {"embedded": "embedded", "libero": "libero_object"}
@@ -28,7 +28,7 @@ MAY_GROW = ("scenes", "obstacle", "seeds", "episodes", "decoders", "obstacle_dec
 
 
 @dataclass(frozen=True)
-class Settings:
+class StudySettings:
     """Everything that decides the numbers."""
 
     scenes: tuple[str, ...] = ("embedded",)
@@ -127,26 +127,26 @@ class Settings:
         return asdict(self) | {"base": base, "arms": self.arms, "decoders": list(dict.fromkeys(pairs))}
 
 
-def load_settings(source: str) -> Settings:
+def load_settings(source: str) -> StudySettings:
     """Settings by name (`demo`, `study`, `paper`: files in this folder) or from a TOML file."""
     shipped = resources.files(__package__).joinpath(f"{source}.toml")
     if not shipped.is_file() and not Path(source).is_file():
         raise ValueError(f"settings must be demo, study, paper or a TOML file; got {source!r}")
     text = shipped.read_text() if shipped.is_file() else Path(source).read_text()
     found = tomllib.loads(text)
-    known = [field.name for field in fields(Settings)]
+    known = [field.name for field in fields(StudySettings)]
     for name in found:
         if name not in known:
             raise ValueError(f"settings {source} may hold {', '.join(known)}; got {name!r}{nearest(name, known)}")
-    return Settings(**found)
+    return StudySettings(**found)
 
 
-def changed(settings: Settings, **given: Any) -> Settings:
+def changed(settings: StudySettings, **given: Any) -> StudySettings:
     """The settings with what the command line gave; None leaves a field as it is."""
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
-def fix_settings(out: Path, settings: Settings, base: str) -> None:
+def fix_settings(out: Path, settings: StudySettings, base: str) -> None:
     """Write study.json before anything is run; refuse a folder that was begun with other settings."""
     path, wanted = out / STUDY, json.loads(json.dumps(settings.record(base)))
     if path.is_file():

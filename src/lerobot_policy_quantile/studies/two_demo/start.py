@@ -13,17 +13,17 @@ from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
 import lerobot_policy_quantile
 from lerobot_policy_quantile.backbone import load_pi05_weights
 from lerobot_policy_quantile.backbone.recognise import recognise
-from lerobot_policy_quantile.base_policy import load_base_weights, processors_from_base
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.policy.base_checkpoint import load_base_weights, processors_from_base
+from lerobot_policy_quantile.policy.normalisation import normalisation_range
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, STATE_DIM
 from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
-from lerobot_policy_quantile.statistics import normalisation_range
 from lerobot_policy_quantile.studies.two_demo.demos import Lesson
-from lerobot_policy_quantile.studies.two_demo.records import Demonstration
-from lerobot_policy_quantile.studies.two_demo.settings import Settings
-from lerobot_policy_quantile.studies.two_demo.stages import digest_each, digest_files
+from lerobot_policy_quantile.studies.two_demo.records import DemonstrationRecord
+from lerobot_policy_quantile.studies.two_demo.settings import StudySettings
+from lerobot_policy_quantile.util.digests import digest_each, digest_files
 
 RANDOM = "random"
 """In place of a base: the tiny variant with random weights, to try the machinery; it grasps nothing."""
@@ -56,7 +56,7 @@ def _files_fingerprint(files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest_files(path for path, *_ in files)
 
 
-def fresh_policy(base: str, head: str, training_seed: int, settings: Settings, lesson: Lesson) -> Fresh:
+def fresh_policy(base: str, head: str, training_seed: int, settings: StudySettings, lesson: Lesson) -> Fresh:
     """The policy from which a head's training begins. Given the seed, all heads share everything they have in common.
 
     The backbone is built before the head and the head's projection before its gaps, so one seed draws the same
@@ -103,7 +103,7 @@ def _seeded_policy(config: QuantileConfig, seed: int) -> QuantilePolicy:
         return QuantilePolicy(config, load_backbone_weights=False)
 
 
-def _config(base: str, head: str, settings: Settings) -> QuantileConfig:
+def _config(base: str, head: str, settings: StudySettings) -> QuantileConfig:
     ours: dict[str, Any] = {
         "head": head,
         "decoder": "median",
@@ -151,7 +151,7 @@ def _of_pi05(base: Path) -> dict[str, Any]:
     }
 
 
-def _statistics(demonstrations: tuple[Demonstration, ...]) -> dict[str, dict[str, Any]]:
+def _statistics(demonstrations: tuple[DemonstrationRecord, ...]) -> dict[str, dict[str, Any]]:
     found = {}
     for key, field in (("observation.state", "states"), ("action", "actions")):
         values = np.concatenate([getattr(d, field) for d in demonstrations])

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from lerobot_policy_quantile.evaluation.journal import read_rows
-from lerobot_policy_quantile.evaluation.wording import with_wording
+from lerobot_policy_quantile.evaluation.row_wording import with_wording
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
 from lerobot_policy_quantile.studies.two_demo.records import (
     JOURNAL,
     Arm,
     Check,
     Cost,
-    Rollout,
+    RolloutRecord,
     Study,
     policy_name,
 )
 from lerobot_policy_quantile.studies.two_demo.result import Result
-from lerobot_policy_quantile.studies.two_demo.stages import write_json
+from lerobot_policy_quantile.util.files import write_json
 
 LETTERS = {"left": "l", "right": "r", None: "n"}
 """An episode's side (n: it never passed the plane); a capital is a success, `e` an error."""
@@ -54,7 +54,7 @@ class Outcomes:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ArmSummary:
     """One arm and one training seed."""
 
     arm: str
@@ -89,7 +89,7 @@ class Summary:
         return sum(len(outcome.letters) for outcome in self.outcomes)
 
 
-def summaries(study: Study) -> list[Summary]:
+def summaries(study: Study) -> list[ArmSummary]:
     """What a study's folder holds, arm by arm and seed by seed; a seed without episodes is left out."""
     return [
         _summary(study, arm, seed)
@@ -98,12 +98,12 @@ def summaries(study: Study) -> list[Summary]:
     ]
 
 
-def _summary(study: Study, arm: Arm, seed: int) -> Summary:
-    groups: dict[tuple[str, str], list[Rollout]] = {}
+def _summary(study: Study, arm: Arm, seed: int) -> ArmSummary:
+    groups: dict[tuple[str, str], list[RolloutRecord]] = {}
     for rollout in arm.rollouts:
         if rollout.training_seed == seed:
             groups.setdefault((rollout.head, rollout.decoder), []).append(rollout)
-    return Summary(
+    return ArmSummary(
         arm=arm.name,
         training_seed=seed,
         settings={name: value for name, value in study.settings.items() if name not in PARTS},
@@ -124,13 +124,13 @@ def _checks(arm: Arm, seed: int) -> list[Check]:
     return [check for check, match in found if match is None or int(match[1] or match[2]) == seed]
 
 
-def _outcomes(head: str, decoder: str, members: list[Rollout]) -> Outcomes:
+def _outcomes(head: str, decoder: str, members: list[RolloutRecord]) -> Outcomes:
     letters = "".join(_letter(rollout) for rollout in members)
     steps = sum(rollout.steps for rollout in members) / len(members)
     return Outcomes(head, decoder, letters, round(steps, 1), sum(rollout.contacts > 0 for rollout in members))
 
 
-def _letter(rollout: Rollout) -> str:
+def _letter(rollout: RolloutRecord) -> str:
     if rollout.status == "error":
         return "e"
     letter = LETTERS[rollout.side]
@@ -146,7 +146,7 @@ def _versions(arm: Arm, seed: int) -> dict[str, str]:
     return {name: value for name, value in sorted(found.items()) if name != "policy"}
 
 
-def keep_summaries(study: Study, folder: Path) -> list[Summary]:
+def keep_summaries(study: Study, folder: Path) -> list[ArmSummary]:
     """Write a study's summaries into a folder beside what is there; returns all that it holds then.
 
     Nothing is written if a file of the same arm and seed knows more episodes, or if anything there was made otherwise.
@@ -170,19 +170,19 @@ def keep_summaries(study: Study, folder: Path) -> list[Summary]:
     return sorted(held.values(), key=_place)
 
 
-def read_summaries(folder: Path) -> list[Summary]:
+def read_summaries(folder: Path) -> list[ArmSummary]:
     """Every summary in a folder, by arm and seed."""
     return sorted((_read(path) for path in folder.glob("*-seed*.json")), key=_place)
 
 
-def _place(summary: Summary) -> tuple[str, int]:
+def _place(summary: ArmSummary) -> tuple[str, int]:
     return summary.arm, summary.training_seed
 
 
-def _read(path: Path) -> Summary:
+def _read(path: Path) -> ArmSummary:
     try:
         found = json.loads(path.read_text())
-        return Summary(
+        return ArmSummary(
             **found
             | {
                 "versions": with_wording(found["arm"], found["versions"]),
@@ -195,7 +195,7 @@ def _read(path: Path) -> Summary:
         raise ValueError(f"{path} must be a summary that `qhead study summarise` wrote; {error}") from error
 
 
-def require_alike(found: Iterable[Summary]) -> None:
+def require_alike(found: Iterable[ArmSummary]) -> None:
     """Refuse summaries that differ in what decides the numbers, naming what."""
     first: dict[str, tuple[str, Any]] = {}
     for summary in found:
@@ -209,7 +209,7 @@ def require_alike(found: Iterable[Summary]) -> None:
                 raise ValueError(f"summaries must be of one study; {name} is {where}")
 
 
-def pooled(parts: Iterable[Summary]) -> list[Result]:
+def pooled(parts: Iterable[ArmSummary]) -> list[Result]:
     """One line per head and decoder over all training seeds of an arm."""
     groups: dict[tuple[str, str], list[Outcomes]] = {}
     obstacle = False

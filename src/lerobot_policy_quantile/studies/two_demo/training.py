@@ -15,13 +15,15 @@ from jaxtyping import Float, Int
 from safetensors.torch import save_file
 from torch import Tensor
 
+from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
+from lerobot_policy_quantile.contract import Observation
 from lerobot_policy_quantile.core.decoders import fit_copula
 from lerobot_policy_quantile.core.heads import Expert, FlowHead, Head, PointHead, QuantileHead, training_loss
 from lerobot_policy_quantile.core.losses import clean_target, masked_mean
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
-from lerobot_policy_quantile.evaluation.contract import Observation
-from lerobot_policy_quantile.evaluation.lerobot_policies import load_lerobot_policy
 from lerobot_policy_quantile.modeling_quantile import COPULA_FILE, QuantilePolicy
+from lerobot_policy_quantile.policy.label_noise import keyed_generator
+from lerobot_policy_quantile.policy.training_step import RecordingExpert
 from lerobot_policy_quantile.studies.two_demo import checks, records
 from lerobot_policy_quantile.studies.two_demo.cache import (
     FILE,
@@ -33,9 +35,8 @@ from lerobot_policy_quantile.studies.two_demo.cache import (
     save_cache,
 )
 from lerobot_policy_quantile.studies.two_demo.demos import Lesson, data_hash, load_lesson
-from lerobot_policy_quantile.studies.two_demo.records import Check, Demonstration
-from lerobot_policy_quantile.studies.two_demo.settings import OLDER, Settings
-from lerobot_policy_quantile.studies.two_demo.stages import Stamp, digest
+from lerobot_policy_quantile.studies.two_demo.records import Check, DemonstrationRecord
+from lerobot_policy_quantile.studies.two_demo.settings import OLDER, StudySettings
 from lerobot_policy_quantile.studies.two_demo.start import (
     Fresh,
     base_fingerprint,
@@ -44,8 +45,8 @@ from lerobot_policy_quantile.studies.two_demo.start import (
     only_float32,
     shared_hash,
 )
-from lerobot_policy_quantile.training_noise import keyed_generator
-from lerobot_policy_quantile.training_step import RecordingExpert
+from lerobot_policy_quantile.util.digests import digest
+from lerobot_policy_quantile.util.stamps import Stamp
 
 START_COPIES, UNIFORM = 2, 6
 """Per demonstration and batch: copies of the shared start, and uniformly drawn steps."""
@@ -57,11 +58,11 @@ Report = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One head's training: what a worker process is told."""
 
     folder: Path  # of the arm
-    settings: Settings
+    settings: StudySettings
     base: str
     head: str
     training_seed: int
@@ -91,14 +92,16 @@ class Job:
 class Trained:
     """What came of it."""
 
-    job: Job
+    job: TrainingJob
     checks: list[Check]
     curve: dict[str, Any]
     initialisation: str
     batches: str
 
 
-def batch_sequence(demonstrations: tuple[Demonstration, ...], training_seed: int, updates: int) -> Int[Tensor, "u b"]:
+def batch_sequence(
+    demonstrations: tuple[DemonstrationRecord, ...], training_seed: int, updates: int
+) -> Int[Tensor, "u b"]:
     """Sample numbers of every batch: per demonstration two copies of the start and six uniform steps. A pure
     function of the training seed: all heads see the same sequence.
     """
@@ -123,7 +126,7 @@ def made_from(fresh: Fresh, base: str, lesson: Lesson) -> dict[str, str]:
     }
 
 
-def prepare_cache(folder: Path, settings: Settings, base: str) -> bool:
+def prepare_cache(folder: Path, settings: StudySettings, base: str) -> bool:
     """Build an arm's prefix cache unless the right one is there; True if it was built. A stale one is refused."""
     only_float32()
     lesson = load_lesson(folder)
@@ -136,7 +139,7 @@ def prepare_cache(folder: Path, settings: Settings, base: str) -> bool:
     return True
 
 
-def train(job: Job, report: Report = lambda *_: None) -> Trained:
+def train(job: TrainingJob, report: Report = lambda *_: None) -> Trained:
     """Train a head, verify what must hold, save the policy. The policy's folder appears only when all checks passed.
 
     Nothing is trained through a cache that does not give what the whole model gives.
@@ -174,7 +177,7 @@ def train(job: Job, report: Report = lambda *_: None) -> Trained:
 
 
 def optimise(
-    policy: QuantilePolicy, cache: LessonCache, batches: Int[Tensor, "u b"], job: Job, report: Report
+    policy: QuantilePolicy, cache: LessonCache, batches: Int[Tensor, "u b"], job: TrainingJob, report: Report
 ) -> dict[str, Any]:
     """AdamW with warm-up and cosine decay over the batch sequence; the mean loss every few updates."""
     policy.train()
@@ -232,7 +235,7 @@ def cached_expert(policy: QuantilePolicy, cache: LessonCache, index: Int[Tensor,
     return lambda queries, noise_time: shared(queries[: len(distinct)], noise_time[: len(distinct)])[place]
 
 
-class Comparison(NamedTuple):
+class PathDifference(NamedTuple):
     """Training's passes (cached, on the fast path) beside whole ones on the plain path."""
 
     outputs: float
@@ -245,7 +248,7 @@ class Comparison(NamedTuple):
 
 def compare_with_full(
     policy: QuantilePolicy, cache: LessonCache, index: Int[Tensor, " b"], full: dict[str, Any]
-) -> Comparison:
+) -> PathDifference:
     """Compare the two ways of one batch, sample by sample.
 
     The slopes of |e| and of pinball jump where a target meets an answer. A target as near to one as the two ways are to
@@ -267,7 +270,7 @@ def compare_with_full(
     settled = valid & (_sides(head, features, target) == _sides(head, whole_features, target)).all(-1)
     gradient, whole = (_gradients(policy, masked_mean(each, settled)) for each in (loss, whole_loss))
     difference = float((gradient - whole).norm() / whole.norm().clamp_min(1e-12))
-    return Comparison(float(outputs.detach()), difference, int((valid & ~settled).sum()))
+    return PathDifference(float(outputs.detach()), difference, int((valid & ~settled).sum()))
 
 
 def _sides(head: Head, features: Float[Tensor, "b h w"], target: Float[Tensor, "b h d"]) -> Float[Tensor, "b h d k"]:
@@ -285,7 +288,7 @@ def _gradients(policy: QuantilePolicy, loss: Float[Tensor, ""]) -> Float[Tensor,
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, trained, allow_unused=True) if g is not None])
 
 
-def _moments(instruction: str, demonstrations: tuple[Demonstration, ...]) -> list[Observation]:
+def _moments(instruction: str, demonstrations: tuple[DemonstrationRecord, ...]) -> list[Observation]:
     """The shared start, and what is seen ten steps later on the first route."""
     first = demonstrations[0]
     steps = (0, min(10, len(first.actions) - 1))
@@ -295,7 +298,7 @@ def _moments(instruction: str, demonstrations: tuple[Demonstration, ...]) -> lis
     ]
 
 
-def _save(job: Job, fresh: Fresh, cache: LessonCache) -> Path:
+def _save(job: TrainingJob, fresh: Fresh, cache: LessonCache) -> Path:
     """A LeRobot policy folder under a temporary name."""
     folder = job.policy.with_name(f"{job.head}.part")
     if folder.exists():

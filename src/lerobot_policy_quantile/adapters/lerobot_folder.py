@@ -1,0 +1,229 @@
+"""Any LeRobot policy folder as a policy of the closed loop: loaded by LeRobot's factory, with its own processors.
+
+Policies that keep their randomness in episodes (`begin_episode`, `predict_distribution`) answer all rows in one batch
+and give their quantiles. All others answer row by row, each under a generator of its own episode, because a batch
+would share one stream of noise between episodes.
+"""
+
+import gc
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lerobot.configs import PreTrainedConfig
+from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+from lerobot.utils.import_utils import register_third_party_plugins
+from safetensors import safe_open
+from torch import Tensor
+
+from lerobot_policy_quantile.adapters.cameras import CAMERAS, awaited
+from lerobot_policy_quantile.adapters.policy_folder import CONFIG, require_policy_folder
+from lerobot_policy_quantile.contract import (
+    OWN_DECODER,
+    Chunk,
+    Observation,
+    RawChunk,
+    UnusablePolicyError,
+    World,
+)
+
+
+def load_lerobot_policy(
+    folder: Path,
+    *,
+    device: str = "cpu",
+    cameras: Mapping[str, str] | None = None,
+    fast: bool = True,
+) -> "EpisodicPolicy | PlainPolicy":
+    """The policy saved in `folder`, with all its weights; each episode names the decoder it is answered with.
+
+    `cameras` names, for each camera of the observations to come, the feature it is to the policy. A policy that has a
+    fast path (`optimize`) takes it, unless not wanted: the same answers to about 1e-6; journals say which path it was.
+    """
+    require_policy_folder(folder)
+    register_third_party_plugins()
+    require_known_type(folder)
+    config = PreTrainedConfig.from_pretrained(folder)
+    config.device = device
+    config.pretrained_path = folder
+    if getattr(config, "n_obs_steps", 1) != 1:
+        raise ValueError(f"n_obs_steps must be 1: a world shows the current moment; got {config.n_obs_steps}")
+    policy = get_policy_class(config.type).from_pretrained(folder, config=config)
+    require_loaded(policy, folder)
+    policy.eval()
+    context = {"policy": fingerprint(folder), "device": device}
+    if hasattr(policy, "optimize"):
+        context["path"] = "fast" if fast else "plain"
+        if fast:
+            policy.optimize()
+    before, after = make_pre_post_processors(
+        config, pretrained_path=str(folder), preprocessor_overrides={"device_processor": {"device": device}}
+    )
+    kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
+    return kind(policy, before, after, context, cameras or CAMERAS)
+
+
+class _LeRobotPolicy:
+    """What both kinds share: observations in LeRobot's words."""
+
+    needs_images = True
+
+    def __init__(
+        self, policy: Any, before: Any, after: Any, context: Mapping[str, str], cameras: Mapping[str, str] = CAMERAS
+    ) -> None:
+        self._policy, self._before, self._after, self._cameras = policy, before, after, cameras
+        self.config = policy.config
+        self.n_action_steps = int(policy.config.n_action_steps)
+        self.context = {**context, "n_action_steps": str(self.n_action_steps), "torch": torch.__version__}
+
+    def close(self) -> None:
+        """Free the model, on its device too."""
+        self._policy = self._before = self._after = None
+        gc.collect()  # modules refer to each other
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _batch(self, observations: Sequence[Observation]) -> dict[str, Any]:
+        """As LeRobot's processors take it: channels first, in [0, 1], one text per row."""
+        wanted = awaited(self._policy.config.image_features)
+        known = self._cameras
+        cameras = {key: name for name, key in known.items() if name in observations[0].images and key in wanted}
+        if missing := wanted - set(cameras):
+            raise ValueError(f"cameras must be among {', '.join(known.values())}; the policy reads {sorted(missing)}")
+        batch: dict[str, Any] = {
+            key: torch.stack([torch.from_numpy(o.images[name].copy()) for o in observations]).permute(0, 3, 1, 2) / 255
+            for key, name in cameras.items()
+        }
+        batch["observation.state"] = torch.stack([torch.from_numpy(o.state.copy()).float() for o in observations])
+        batch["task"] = [observation.instruction for observation in observations]
+        ready: dict[str, Any] = self._before(batch)
+        return ready
+
+
+class EpisodicPolicy(_LeRobotPolicy):
+    """A policy whose episodes are values: one batch for all rows, quantiles where it has them."""
+
+    def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> "_EpisodeMemory":
+        """The policy's own episode, and the decoder that reads its quantiles."""
+        own = decoder in (OWN_DECODER, getattr(self.config, "decoder", OWN_DECODER))
+        try:
+            chosen = None if own else self._policy.choose_decoder(decoder)
+        except ValueError as error:
+            raise UnusablePolicyError(str(error)) from error
+        return _EpisodeMemory(self._policy.begin_episode(seed), chosen)
+
+    def predict(self, observations: Sequence[Observation], memories: Sequence["_EpisodeMemory"]) -> list[RawChunk]:
+        """One forward pass for all; every row decoded by its own episode's decoder."""
+        episodes = [memory.episode for memory in memories]
+        batch, decoders = self._batch(observations), [memory.decoder for memory in memories]
+        if hasattr(self._policy, "predict_decoded"):
+            answer = self._policy.predict_decoded(batch, self._after, episodes=episodes, decoders=decoders)
+            ranks = answer.ranks
+        else:
+            answer, ranks = self._policy.predict_distribution(batch, self._after, episodes=episodes), None
+        columns = [_rows(part, len(memories)) for part in (answer.actions, answer.quantiles, ranks)]
+        return [RawChunk(*row) for row in zip(*columns, strict=True)]
+
+    def act(self, observations: Sequence[Observation], memories: Sequence["_EpisodeMemory"]) -> list[Chunk]:
+        """The same, for a robot: actions that are not finite are an error."""
+        return [Chunk(p.actions, p.quantiles) for p in self.predict(observations, memories)]
+
+
+@dataclass(frozen=True)
+class _EpisodeMemory:
+    """An episode of the policy's own, and the decoder that was chosen for it (None: the policy's)."""
+
+    episode: Any
+    decoder: Any
+
+
+@dataclass
+class _Noise:
+    """The random state of an episode whose policy draws from torch's global generator."""
+
+    seed: int
+    queries: int = 0
+
+    def next_seed(self) -> int:
+        self.queries += 1
+        digest = hashlib.sha256(f"{self.seed} {self.queries}".encode()).digest()
+        return int.from_bytes(digest[:8]) >> 1
+
+
+class PlainPolicy(_LeRobotPolicy):
+    """Any other policy: one row at a time, its noise a function of the episode and the query alone."""
+
+    def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> _Noise:
+        """A counter of queries."""
+        if decoder != OWN_DECODER:
+            raise UnusablePolicyError(
+                f"decoder must be {OWN_DECODER!r} for a policy of type {self.config.type}; got {decoder!r}"
+            )
+        return _Noise(seed)
+
+    def predict(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[RawChunk]:
+        """Row by row."""
+        return [self._answer(observation, noise) for observation, noise in zip(observations, memories, strict=True)]
+
+    def act(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[Chunk]:
+        """The same, for a robot: actions that are not finite are an error."""
+        return [Chunk(p.actions) for p in self.predict(observations, memories)]
+
+    @torch.no_grad()
+    def _answer(self, observation: Observation, noise: _Noise) -> RawChunk:
+        with torch.random.fork_rng():  # the global stream goes on as if we had not been here
+            torch.manual_seed(noise.next_seed())
+            self._policy.reset()
+            chunk = self._policy.predict_action_chunk(self._batch([observation]))
+        return RawChunk(_numpy(self._after(chunk)[0]))
+
+
+def _rows(batch: Tensor | None, count: int) -> list[Any]:
+    return [None] * count if batch is None else [_numpy(row) for row in batch]
+
+
+def _numpy(tensor: Tensor) -> Any:
+    return tensor.float().cpu().numpy()
+
+
+def fingerprint(folder: Path) -> str:
+    """Hash of every file of a policy folder, names included."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0")
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def require_known_type(folder: Path) -> None:
+    """Refuse a type that neither LeRobot nor an installed plugin defines."""
+    name = json.loads((folder / CONFIG).read_bytes())["type"]
+    known = sorted(PreTrainedConfig.get_known_choices())
+    if name not in known:
+        raise ValueError(
+            f"type in {folder / CONFIG} must be one of {', '.join(known)}; got {name!r}: install the plugin that"
+            " defines it (pip install lerobot_policy_...)"
+        )
+
+
+def require_loaded(policy: Any, folder: Path) -> None:
+    """Refuse a policy that does not hold the weights of its folder: some loaders go on with random ones."""
+    state = policy.state_dict()
+    total, known, wrong = 0, 0, []
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                own = state.get(name, state.get(f"model.{name}"))
+                total, known = total + 1, known + (own is not None)
+                if own is not None and not torch.equal(file.get_tensor(name).to(own), own):
+                    wrong.append(name)
+    if wrong or known < total / 2 or not total:
+        raise ValueError(
+            f"policy {folder} was not loaded: of the {total} tensors in its files the model knows {known} by name"
+            f" and holds other values in {len(wrong)} ({', '.join(wrong[:3]) or 'none'})"
+        )

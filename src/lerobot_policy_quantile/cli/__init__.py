@@ -1,0 +1,1 @@
+"""`qhead`: one file per command."""

@@ -1,0 +1,1 @@
+"""A small SVG kit: panels, marks, figures, colours. Knows nothing of what it draws."""

@@ -1,0 +1,1 @@
+"""From journal rows to tables: benchmarks, aggregation, intervals, published rows, layout."""

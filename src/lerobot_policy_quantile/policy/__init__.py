@@ -1,0 +1,1 @@
+"""What LeRobot's three files need: parts, schedule, normalisation, label noise, prefix reuse, checkpoints."""

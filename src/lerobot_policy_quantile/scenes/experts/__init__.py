@@ -1,0 +1,1 @@
+"""Scripted experts: they read positions from the simulator and answer with actions."""

@@ -1,0 +1,119 @@
+"""`qhead eval --suite`: which episodes it plans, what it refuses, its dry run; worlds are never built here."""
+
+import pytest
+from typer.testing import CliRunner
+
+from lerobot_policy_quantile.adapters import suites
+from lerobot_policy_quantile.adapters.factory import SceneFactory, expert_side, is_expert
+from lerobot_policy_quantile.adapters.suites import SuiteEntry
+from lerobot_policy_quantile.cli.eval_suites import Choice
+from lerobot_policy_quantile.cli.main import app
+
+LINES = [("a", "own"), ("b", "median")]
+
+
+@pytest.fixture(autouse=True)
+def listing(monkeypatch):
+    """Ten tasks per LIBERO scene; LIBERO-Plus: thirty noises and ten lights without files."""
+
+    def entries_of(scene):
+        if scene.startswith("libero_plus"):
+            noises = [SuiteEntry(scene, n, f"noise_{n}", "Sensor Noise", 1, None) for n in range(30)]
+            return noises + [
+                SuiteEntry(scene, n, f"light_{n}", "Light Conditions", 0, "no file") for n in range(30, 40)
+            ]
+        return [SuiteEntry(scene, n, f"task_{n}", None, 50, None) for n in range(10)]
+
+    monkeypatch.setattr(suites, "entries_of", entries_of)
+
+
+def choice(suite="libero_object", protocol="paper", episodes=None, categories=(), sample=None, seed=0):
+    return Choice(suite, protocol, episodes, list(categories), sample, seed)
+
+
+def plan(mixed=False, **options):
+    chosen = choice(**options)
+    return list(chosen.plan(chosen.entries(), LINES, mixed=mixed))
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, ["eval", *map(str, arguments)], env={"COLUMNS": "300"})
+    return result, " ".join(result.output.replace("│", " ").split())
+
+
+def test_the_papers_protocol_is_a_hundred_episodes_per_task_openpis_fifty():
+    assert len(plan()) == 10 * 100 * 2
+    assert len(plan(protocol="openpi")) == 10 * 50 * 2
+    assert len(set(plan(episodes=2))) == 10 * 2 * 2
+    assert len(plan(suite="libero_plus_10")) == 30 * 2
+
+
+def test_policies_meet_the_same_episodes():
+    keys = plan(episodes=3, sample=11)
+    episodes = {p: {(k.task, k.index, k.seed) for k in keys if k.policy == p} for p, _ in LINES}
+    assert episodes["a"] == episodes["b"]
+    assert len(episodes["a"]) == 11
+
+
+def test_a_mixed_plan_holds_the_same_keys_in_another_order():
+    assert plan(episodes=2, mixed=True) != plan(episodes=2)
+    assert set(plan(episodes=2, mixed=True)) == set(plan(episodes=2))
+
+
+def test_a_category_leaves_the_rest_out_but_not_of_the_population():
+    chosen = choice(suite="libero_plus_10", categories=["light"])
+    entries = chosen.entries()
+    assert {entry.category for entry in entries} == {"Light Conditions"}
+    assert chosen.facts(entries).population == {"libero_plus_10": 40}
+    with pytest.raises(ValueError, match="no task of the suite can be run here"):
+        chosen.plan(entries, LINES, mixed=False)
+
+
+def test_the_dry_run_lists_everything_and_why_not():
+    result, text = invoke("--suite", "libero_plus", "--dry-run")
+    assert result.exit_code == 0, text
+    assert len([line for line in result.stdout.splitlines() if line.count("\t") == 4]) == 160
+    for said in ("160 instances, 120 can be run here", "libero_plus_10: 40, 30 can", "40: no file"):
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--suite", "libero_plsu", "--dry-run"), "did you mean 'libero_plus'?"),
+        (("--suite", "libero", "--protocol", "mine", "--dry-run"), "--protocol must be one of paper, openpi"),
+        (("--suite", "libero_plus", "--category", "smell", "--dry-run"), "--category must be one of"),
+        (("--dry-run",), "need --suite"),
+        (("--suite", "libero", "--tasks", "0", "--scene", "embedded", "--dry-run"), "leave out --scene, --tasks"),
+        (("--suite", "libero_object"), "--out and --policy must be given"),
+        (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--budget", "soon"), "--budget must read"),
+        (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--until", "0"), "--until must be a width"),
+        (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--engine", "dask"), "local, ray"),
+        (
+            ("--suite", "libero_object", "--policy", "no/such", "--out", "x"),
+            "fetch it where there is a network: hf download",
+        ),
+    ],
+)
+def test_wrong_usage_says_what_is_allowed(tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result, text = invoke(*arguments)
+    assert result.exit_code == 2
+    assert said in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_scripted_is_the_expert():
+    assert is_expert("scripted")
+    assert expert_side("scripted:left") == "left"
+
+
+@pytest.mark.parametrize(("limit", "steps", "told"), [(None, 220, "openpi"), (600, 600, "openpi, limit 600")])
+def test_every_row_will_say_whose_limit_holds(monkeypatch, limit, steps, told):
+    class Bare:
+        limit, versions = 280, {}
+
+    monkeypatch.setattr("lerobot_policy_quantile.scenes.contract.make_scene", lambda *_, **__: Bare())
+    scene = SceneFactory(protocol="openpi", limit=limit).scene("libero_spatial")
+    assert (scene.limit, scene.versions["protocol"]) == (steps, told)
