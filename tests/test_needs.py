@@ -10,18 +10,18 @@ import pytest
 from tests.support.needs import NEEDS, SLOW, hidden
 
 ROOT = Path(__file__).parent.parent
-ASSETS = "libero_assets.find_assets()"
+ASSETS = "assets.find_assets()"
 TOUCH = {
     "libero": ASSETS,
-    "plus": "libero_assets.find_data('plus')",
-    "pro": "libero_assets.find_data('pro')",
+    "plus": "assets.find_data('plus')",
+    "pro": "assets.find_data('pro')",
     "browser": "browser.find_chromium()",
 }
-IMPORTS = "import pytest\nfrom lerobot_policy_quantile.scenes import libero_assets\nfrom tests.support import browser\n"
+IMPORTS = "import pytest\nfrom lerobot_policy_quantile.scenes.libero import assets\nfrom tests.support import browser\n"
 CHILD = f"""
 import subprocess, sys
 def test_child():
-    code = "from lerobot_policy_quantile.scenes import libero_assets; {ASSETS}"
+    code = "from lerobot_policy_quantile.scenes.libero import assets; {ASSETS}"
     subprocess.run([sys.executable, "-c", code], check=True)
 """
 FIXTURE = f"""

@@ -153,7 +153,7 @@ def test_the_committed_tokenizer_is_the_scripts(tmp_path, monkeypatch):
     script = run_path(str(ROOT / "scripts" / "make_tokenizer.py"))
     monkeypatch.setitem(script["main"].__globals__, "TARGET", tmp_path / "tokenizer.json")
     script["main"]()
-    shipped = resources.files("lerobot_policy_quantile").joinpath("tokenizer.json").read_text()
+    shipped = resources.files("lerobot_policy_quantile.policy").joinpath("tokenizer.json").read_text()
     assert (tmp_path / "tokenizer.json").read_text() == shipped
     assert Tokenizer.from_str(shipped).get_vocab_size() <= 1024
 

@@ -12,8 +12,8 @@ from tests.support.waiting import PATIENCE, wait_until
 
 SCRIPT = """
 import time
-from lerobot_policy_quantile.studies.two_demo.crew import Crew
-with Crew(2) as crew:
+from lerobot_policy_quantile.studies.two_demo.crew import WorkerPool
+with WorkerPool(2) as crew:
     list(crew.each(time.sleep, [(600,), (600,)]))
 """
 
