@@ -26,9 +26,9 @@ def test_child():
 """
 FIXTURE = f"""
 @pytest.fixture(scope="module")
-def assets():
+def found():
     return {ASSETS}
-def test_fixture(assets):
+def test_fixture(found):
     pass
 """
 
