@@ -1,0 +1,1 @@
+"""The method's maths, with torch alone: levels, ordered quantiles, losses, heads, decoders, calibration, theory."""
