@@ -207,7 +207,7 @@ def _legend() -> list[str]:
         " (`docs/explanation/intervals.md`), followed by the rates of the lowest and the highest seed.",
         "- Left / right: the side on which successes first passed the obstacle, or its place where there is none.",
         "- Touched: episodes in which anything touched the obstacle, successes included. Steps: mean actions.",
-        "- Differences from the paper's experiment: `docs/guides/studies.md`. Arms and seeds without a file have not run.",
+        "- Differences from the paper: `docs/guides/studies.md`. Arms and seeds without a file have not run.",
         "- The files beside this page hold one letter per episode in the order of their numbers: l left, r right, n"
         " never passed; a capital is a success, e an error.",
     ]
