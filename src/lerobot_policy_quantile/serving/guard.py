@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from lerobot_policy_quantile.util.names import require_choice
+
 Array = NDArray[Any]
 GuardMode = Literal["clamp", "hold"]
 
@@ -36,8 +38,7 @@ class Guard:
     mode: GuardMode = "clamp"
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(GuardMode):
-            raise ValueError(f"guard must be one of {', '.join(get_args(GuardMode))}; got {self.mode!r}")
+        require_choice("guard", self.mode, get_args(GuardMode))
         if len(self.low) != len(self.high) or not all(a < b for a, b in zip(self.low, self.high, strict=False)):
             raise ValueError(f"limits must be pairs with low < high; got {self.low} and {self.high}")
 

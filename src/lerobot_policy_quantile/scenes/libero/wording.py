@@ -7,7 +7,7 @@ openpi use the first. docs/benchmarks.md says what holds for each perturbation o
 
 from pathlib import Path
 
-from lerobot_policy_quantile.util.names import nearest
+from lerobot_policy_quantile.util.names import require_choice
 
 FIELD = "wording"
 """Its name in a scene's context."""
@@ -20,8 +20,7 @@ own `:language`, as scenes spoke before this rule; the shipped base checkpoint w
 
 def require_wording(wording: str) -> str:
     """Refuse a wording that is not one of `WORDINGS`."""
-    if wording not in WORDINGS:
-        raise ValueError(f"wording must be one of {', '.join(WORDINGS)}; got {wording!r}{nearest(wording, WORDINGS)}")
+    require_choice("wording", wording, WORDINGS)
     return wording
 
 
