@@ -18,8 +18,8 @@ def probe(
             f"{connection.url} is an openpi server of another make; use `qhead eval --policy {connection.url}`"
         )
     facts, draw = connection.metadata, np.random.default_rng(seed)
-    wishes = {} if decoder is None else {"decoder": decoder}
-    about = connection.infer({}, reset=True, seed=seed, **wishes)["qhead"]
+    options = {} if decoder is None else {"decoder": decoder}
+    about = connection.infer({}, reset=True, seed=seed, **options)["qhead"]
     seconds, answer = [], {}
     for number in range(requests):
         observation = {
