@@ -1,4 +1,4 @@
-"""How much of everything: one name for data and training together."""
+"""Amounts of data and training, by name."""
 
 from dataclasses import dataclass, replace
 

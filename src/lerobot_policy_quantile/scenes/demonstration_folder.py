@@ -48,7 +48,7 @@ class DemonstrationSet:
 
     @property
     def episodes(self) -> list[dict[str, Any]]:
-        """What the summary says of each demonstration."""
+        """The summary's entry of each demonstration."""
         return [
             {
                 "route": record.route.side,
@@ -122,7 +122,7 @@ class Replayed:
 
 
 def require_new_folder(out: Path) -> None:
-    """Refuse a folder that holds anything."""
+    """Raise CollectError for a folder that is not empty."""
     if out.exists() and any(out.iterdir()):
         raise CollectError(f"--out must be a new or empty folder; got {out}")
 
@@ -141,7 +141,7 @@ def collect(
     routes: Sequence[Route],
     status: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> DemonstrationSet:
-    """One demonstration per route from task, initial state and seed in `key`; `status` shows what is under way."""
+    """One demonstration per route from task, initial state and seed in `key`; `status` shows progress."""
     records = []
     for route in routes:
         with status(f"demonstrating in {world.name}: {route.side}"):
