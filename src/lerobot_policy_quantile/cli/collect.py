@@ -21,8 +21,8 @@ HELP = help_text(
     " dataset is written. OUT/paths.png and OUT/frames.png show the demonstrations.",
     examples=(
         "qhead collect --out runs/demos",
-        "qhead collect --scene libero_object+obstacle --routes left,right --out runs/box",
-        "lerobot-train --dataset.root=runs/demos/dataset --dataset.repo_id=qhead/demonstrations ...",
+        "qhead collect --scene libero_object+obstacle --routes left --out runs/box",
+        "lerobot-train --policy.type=quantile --dataset.root=runs/demos/dataset ...",
     ),
     exit_codes="0 the dataset was written; 1 it was not; 2 wrong usage",
 )

@@ -13,7 +13,7 @@ HELP = help_text(
     "Episodes are paired by scene, task, initial state and seed. Episodes that ended in an error are left out.",
     examples=(
         "qhead compare runs/a runs/b",
-        'qhead compare runs/a runs/a --decoder-a median --decoder-b "shared(l=0.1, rho=0.9)"',
+        "qhead compare runs/a runs/a --decoder-a median --decoder-b native",
     ),
     exit_codes="0 the comparison was printed; 1 a journal cannot be read or the runs share no episode",
 )
@@ -32,11 +32,19 @@ def compare(
     from lerobot_policy_quantile.evaluation.tables.folders import read_folders
     from lerobot_policy_quantile.evaluation.tables.intervals import compare as count
     from lerobot_policy_quantile.evaluation.tables.pairing import pair, select
+    from lerobot_policy_quantile.util.names import require_choice
 
     with exit_on("compare", JournalError, ValueError):
-        left = select(read_folders([a])[0], "A", policy_a, decoder_a)
-        right = select(read_folders([b])[0], "B", policy_b, decoder_b)
-        pairing = pair(left, right)
+        left, right = read_folders([a])[0], read_folders([b])[0]
+        for option, value, known in (
+            ("--policy-a", policy_a, {row.key.policy for row in left}),
+            ("--policy-b", policy_b, {row.key.policy for row in right}),
+            ("--decoder-a", decoder_a, {row.key.decoder for row in left}),
+            ("--decoder-b", decoder_b, {row.key.decoder for row in right}),
+        ):
+            if value is not None and known:
+                require_choice(option, value, sorted(known))
+        pairing = pair(select(left, "A", policy_a, decoder_a), select(right, "B", policy_b, decoder_b))
     typer.echo(count(pairing.pairs).sentence())
     if pairing.only_in_one:
         typer.echo(f"{pairing.only_in_one} further episodes were judged in one of the two only and are left out.")

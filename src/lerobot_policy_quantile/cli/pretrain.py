@@ -20,7 +20,7 @@ HELP = help_text(
     examples=(
         "qhead pretrain --out runs/base",
         "qhead pretrain --budget small --no-libero --out runs/try",
-        "qhead eval --policy runs/base/policy --decoder median --camera-size 96 --tasks 0-4 --out runs/a",
+        "qhead eval --policy runs/base/policy --camera-size 96 --out runs/a",
     ),
     exit_codes="0 the checkpoint was written; 1 the run could not continue; 2 wrong usage",
 )

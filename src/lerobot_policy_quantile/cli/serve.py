@@ -25,7 +25,8 @@ HELP = help_text(
     " requests in progress and stops.",
     examples=(
         "qhead serve --policy runs/train/pretrained_model",
-        f"{TOKEN_VARIABLE}=$(openssl rand -hex 16) qhead serve --policy runs/a --host 0.0.0.0 --limits=-1:1",
+        f"export {TOKEN_VARIABLE}=$(openssl rand -hex 16)",
+        "qhead serve --policy FOLDER --host 0.0.0.0 --device cuda --limits=-1:1",
         "qhead client ws://127.0.0.1:8000",
     ),
     exit_codes="0 stopped by SIGTERM or Ctrl-C; 1 the policy cannot be loaded or the port is taken; 2 wrong usage",

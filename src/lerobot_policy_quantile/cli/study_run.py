@@ -24,7 +24,7 @@ HELP = help_text(
         "qhead study run",
         "qhead study run ablations --small",
         "qhead study run ablations --gpu-memory 24",
-        "qhead study run k_sweep --dataset data/libero --gpu-memory 80 --processes 2 --dry-run",
+        "qhead study run k_sweep --dataset FOLDER --processes 2 --dry-run",
     ),
     exit_codes="0 every episode has a result; 3 some episodes ended in an error; 130 stopped by Ctrl-C; 1 the study"
     " could not continue; 2 wrong usage",

@@ -29,8 +29,8 @@ HELP = help_text(
     " on a GPU), or a TOML file. Other options override single fields of it.",
     examples=(
         "qhead study two-demo --settings demo --out runs/demo",
-        "qhead study two-demo --scene libero --obstacle --seeds 1 --episodes 20 --out runs/libero",
-        "qhead study two-demo --settings paper --base FOLDER --device cuda --out runs/paper",
+        "qhead study two-demo --scene libero --obstacle --out runs/libero",
+        "qhead study two-demo --settings paper --base FOLDER --out runs/paper",
     ),
     exit_codes="0 every episode has a result; 3 some episodes ended in an error; 130 stopped by Ctrl-C; 1 a check"
     " failed or the study could not continue; 2 wrong usage",

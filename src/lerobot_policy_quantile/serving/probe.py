@@ -15,7 +15,7 @@ def probe(
     """Open a session, send `requests` random observations with images of `size` pixels, and summarise the answers."""
     if not connection.ours:
         raise ValueError(
-            f"{connection.url} is an openpi server of another make; use `qhead eval --policy {connection.url}`"
+            f"{connection.url} is not a qhead server and has no sessions; use `qhead eval --policy {connection.url}`"
         )
     facts, draw = connection.metadata, np.random.default_rng(seed)
     options = {} if decoder is None else {"decoder": decoder}

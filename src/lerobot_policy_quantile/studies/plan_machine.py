@@ -62,12 +62,18 @@ def _frames(study: StudyPlan, dataset: Path | None) -> int:
     path = None if dataset is None else dataset / INFO
     if path is None:
         from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import (
+            HfHubHTTPError,
+            HFValidationError,
+            LocalEntryNotFoundError,
+            OfflineModeIsEnabled,
+        )
 
         try:
             path = Path(hf_hub_download(study.dataset, str(INFO), repo_type="dataset"))
-        except Exception as error:  # no network, no such dataset, no access
+        except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
             raise ValueError(
-                f"dataset {study.dataset!r} cannot be had from the hub ({type(error).__name__}); give its folder with"
-                f" --dataset, or fetch it where there is a network: hf download --repo-type dataset {study.dataset}"
+                f"dataset {study.dataset!r} cannot be loaded from the hub ({type(error).__name__}); give its folder"
+                f" with --dataset, or download it first: hf download --repo-type dataset {study.dataset}"
             ) from error
     return int(json.loads(path.read_text(encoding="utf-8"))["total_frames"])
