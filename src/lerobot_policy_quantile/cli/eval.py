@@ -49,17 +49,13 @@ def evaluate(
         typer.Option(
             help="Policy to run: expert, expert:left or expert:right (also called scripted), a folder saved by LeRobot,"
             " USER/NAME on the hub, or a server that speaks openpi's protocol (ws://host:8000 or wss://host; options"
-            " after ?, see docs/serving.md). NAME=SOURCE names it in the table. Repeat to compare.",
-            rich_help_panel=EPISODES,
+            " after ?, see docs/serving.md). NAME=SOURCE names it in the table. Repeat to compare."
         ),
     ] = [],  # noqa: B006
     scene: Annotated[Strings, typer.Option(help=f"{SceneHelp} Repeatable.", rich_help_panel=EPISODES)] = ["embedded"],  # noqa: B006
     decoder: Annotated[
         Strings,
-        typer.Option(
-            help="Decoder, as listed by `qhead decoders`; own is the one saved with the policy. Repeatable.",
-            rich_help_panel=EPISODES,
-        ),
+        typer.Option(help="Decoder, as listed by `qhead decoders`; own is the one saved with the policy. Repeatable."),
     ] = ["own"],  # noqa: B006
     tasks: Annotated[str, typer.Option(help="Task numbers, such as 0-9 or 0,3.", rich_help_panel=EPISODES)] = "0",
     indices: Annotated[
@@ -67,7 +63,10 @@ def evaluate(
     ] = "0-9",
     seeds: Annotated[
         str,
-        typer.Option(help="Seeds, such as 0-2; every initial state is run once per seed.", rich_help_panel=EPISODES),
+        typer.Option(
+            help="Seeds, such as 0-2; every initial state is run once per seed. With --suite: the first seed.",
+            rich_help_panel=EPISODES,
+        ),
     ] = "0",
     limit: Annotated[
         int | None,
