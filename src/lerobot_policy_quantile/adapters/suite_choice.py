@@ -61,7 +61,7 @@ class SuiteChoice:
             for decoder in own
         ]
         if not keys:
-            raise ValueError("no task of the suite can be run here; --dry-run says why")
+            raise ValueError("no task of the suite can be run here; --dry-run lists the reasons")
         return Plan(tuple(shuffled(keys) if mixed or self.sample is not None else keys))
 
 
