@@ -22,9 +22,9 @@ from lerobot_policy_quantile.evaluation.journal import Journal
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.tables.rates import success_table
-from lerobot_policy_quantile.serving.asking import Asker
+from lerobot_policy_quantile.serving.background_client import BackgroundClient
 from lerobot_policy_quantile.serving.client import PolicyClient
-from lerobot_policy_quantile.serving.robot_loop import LoopSettings, RobotLoop, Seen
+from lerobot_policy_quantile.serving.robot_loop import LoopSettings, RobotLoop, RobotObservation
 
 HZ = 20
 CAMERAS = ("observation/image", "observation/wrist_image")
@@ -104,14 +104,14 @@ class Robot:
         self._arm, self._task, self._frame = arm, task, 0
         self.first_action: tuple[float, ...] | None = None
 
-    def observe(self) -> Seen | None:
+    def observe(self) -> RobotObservation | None:
         captured, pictures = time.monotonic(), self._arm.pictures()
         if len(pictures) < len(CAMERAS):
             return None
         self._frame += 1
         named = dict(zip(CAMERAS, pictures, strict=True))
         state = np.asarray(self._arm.state(), dtype=np.float32)
-        return Seen({**named, "observation/state": state, "prompt": self._task}, captured, self._frame)
+        return RobotObservation({**named, "observation/state": state, "prompt": self._task}, captured, self._frame)
 
     def act(self, action: Any) -> None:
         self.first_action = self.first_action or tuple(map(float, action))
@@ -121,11 +121,13 @@ class Robot:
         self._arm.move(self._arm.state())
 
 
-def trial(key: EpisodeKey, arm: Arm, task: str, asker: Asker, seconds: float, context: dict[str, str]) -> Outcome:
+def trial(
+    key: EpisodeKey, arm: Arm, task: str, background: BackgroundClient, seconds: float, context: dict[str, str]
+) -> Outcome:
     """One trial, judged by the operator."""
     robot = Robot(arm, task)
     began = time.monotonic()
-    report = RobotLoop(robot, asker, LoopSettings(hz=HZ, n_action_steps=10)).run(ticks=round(seconds * HZ))
+    report = RobotLoop(robot, background, LoopSettings(hz=HZ, n_action_steps=10)).run(ticks=round(seconds * HZ))
     answer = ""
     while answer not in ("y", "n"):
         answer = input(f"trial {key.index}: {report.executed} actions, {report.held} holds; success? [y/n] ").strip()
@@ -164,11 +166,13 @@ def main() -> None:
     with Journal(options.out / "journal.sqlite") as journal:
         for key in [key for key in keys if key not in journal.settled()]:
             input(f"trial {key.index}: set up the scene, then press Enter ")
-            asker = Asker(options.url, token=token, decoder=options.decoder, seed=key.noise_seed, timeout=2.0)
+            background = BackgroundClient(
+                options.url, token=token, decoder=options.decoder, seed=key.noise_seed, timeout=2.0
+            )
             try:
-                journal.record(trial(key, arm, options.task, asker, options.seconds, dict(facts["context"])))
+                journal.record(trial(key, arm, options.task, background, options.seconds, dict(facts["context"])))
             finally:
-                asker.close()
+                background.close()
         print(success_table(journal.rows()), end="")
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lerobot_policy_quantile.cli.pretrain import print_proof
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
+from lerobot_policy_quantile.pretraining.run import print_proof
 
 
 def main() -> int:

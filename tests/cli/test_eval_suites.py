@@ -5,8 +5,8 @@ from typer.testing import CliRunner
 
 from lerobot_policy_quantile.adapters import suites
 from lerobot_policy_quantile.adapters.factory import SceneFactory, expert_side, is_expert
+from lerobot_policy_quantile.adapters.suite_choice import SuiteChoice
 from lerobot_policy_quantile.adapters.suites import SuiteEntry
-from lerobot_policy_quantile.cli.eval_suites import Choice
 from lerobot_policy_quantile.cli.main import app
 
 LINES = [("a", "own"), ("b", "median")]
@@ -28,7 +28,7 @@ def listing(monkeypatch):
 
 
 def choice(suite="libero_object", protocol="paper", episodes=None, categories=(), sample=None, seed=0):
-    return Choice(suite, protocol, episodes, list(categories), sample, seed)
+    return SuiteChoice(suite, protocol, episodes, list(categories), sample, seed)
 
 
 def plan(mixed=False, **options):

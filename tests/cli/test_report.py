@@ -4,11 +4,11 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from lerobot_policy_quantile.cli import report as cli_report
 from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.scenes.libero import assets as libero_assets
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.records import load_study
+from lerobot_policy_quantile.studies.two_demo.report.write import write_study_report
 from tests.support.study_folder import write_study
 
 
@@ -61,12 +61,12 @@ def test_stand_ins_are_named_for_the_assets_that_the_study_ran_with(folder, tmp_
         "# list\nSTANDIN assets/objects/basket/visual/basket.msh\nSTANDIN assets/objects/plate/texture.png  (copy)\n"
     )
     monkeypatch.setenv(libero_assets.VARIABLE, str(tmp_path / "data"))
-    page = cli_report.write_study_report(libero_study(folder, tmp_path, libero_assets.assets_hash(assets)))
+    page = write_study_report(libero_study(folder, tmp_path, libero_assets.assets_hash(assets)))
     assert "2 visual files are stand-ins" in page.read_text()
     assert "(basket, plate)" in page.read_text()
 
 
 def test_stand_ins_of_other_assets_are_unknown(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(libero_assets, "_places", lambda: iter([("nowhere", tmp_path)]))
-    page = cli_report.write_study_report(libero_study(folder, tmp_path, "0123456789ab"))
+    page = write_study_report(libero_study(folder, tmp_path, "0123456789ab"))
     assert "LIBERO assets 0123456789ab: not on this machine, stand-ins unknown." in page.read_text()

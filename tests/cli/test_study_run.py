@@ -7,9 +7,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.cli.main import app
-from lerobot_policy_quantile.cli.study_run import check
 from lerobot_policy_quantile.core.decoders import canonical_text
 from lerobot_policy_quantile.evaluation.tables.published import study_tables
+from lerobot_policy_quantile.studies.plan_checks import require_sound
 from lerobot_policy_quantile.studies.plans import load_study, parse_study, study_names
 from lerobot_policy_quantile.studies.plans.commands import BATCH, Fit, Where, expand
 
@@ -25,7 +25,7 @@ def of_kind(steps, kind):
 @pytest.mark.parametrize("small", [False, True])
 def test_every_study_is_sound_and_its_evaluations_parse(name, small):
     study = load_study(name)
-    check(study)
+    require_sound(study)
     steps = expand(study, WHERE, small=small)
     trainings = of_kind(steps, "train")
     assert len(trainings) == len(study.variants) * (1 if small else study.seeds)
@@ -131,7 +131,7 @@ def test_processes_that_cannot_share_the_batch_are_refused():
 )
 def test_wrong_studies_are_refused_by_name(text, said):
     with pytest.raises(ValueError, match=said):
-        check(parse_study("mine", text))
+        require_sound(parse_study("mine", text))
 
 
 def test_the_command_lists_prints_and_explains(tmp_path, monkeypatch):

@@ -133,7 +133,13 @@ def test_compare_asks_which_policy_when_a_folder_holds_two(tmp_path):
     assert "--policy-a" in result.stderr
     chosen = invoke("compare", tmp_path, tmp_path, "--policy-a", "ours", "--policy-b", "theirs")
     assert "A is better on 4, B on 0" in chosen.stdout
-    nothing = invoke("compare", tmp_path, tmp_path, "--policy-a", "ours", "--policy-b", "nobody")
+    unknown = invoke("compare", tmp_path, tmp_path, "--policy-a", "ours", "--policy-b", "their")
+    assert unknown.exit_code == 1
+    assert "--policy-b must be one of ours, theirs; got 'their'; did you mean 'theirs'?" in unknown.stderr
+
+
+def test_runs_without_a_common_episode_cannot_be_compared(tmp_path):
+    nothing = invoke("compare", write(tmp_path / "a", 4), write(tmp_path / "b", 4, scene="libero_10"))
     assert nothing.exit_code == 1
     assert "must share episodes" in nothing.stderr
 

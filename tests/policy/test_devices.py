@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lerobot_policy_quantile.cli.eval import _device as device_of_evaluation
+from lerobot_policy_quantile.cli.eval import choose_and_print_device
 from lerobot_policy_quantile.policy.devices import choose_device
 
 
@@ -47,5 +47,5 @@ def test_what_is_not_there_is_refused_with_what_is(monkeypatch, named):
 def test_eval_says_where_policies_compute_if_any_do_so_here(monkeypatch, capsys, source, engine, gpus, device):
     machine(monkeypatch, cuda=False, mps=False)
     monkeypatch.setenv("QHEAD_GPUS_PER_REPLICA", gpus)
-    assert device_of_evaluation(None, {"ours": source}, engine) == (device or "cpu")
+    assert choose_and_print_device(None, {"ours": source}, engine) == (device or "cpu")
     assert capsys.readouterr().err == ("" if device is None else f"policies compute on {device}\n")

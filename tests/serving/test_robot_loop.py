@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lerobot_policy_quantile.serving.asking import Asker
+from lerobot_policy_quantile.serving.background_client import BackgroundClient
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import RequestError
 from lerobot_policy_quantile.serving.robot_loop import LoopSettings, RobotLoop
@@ -42,17 +42,17 @@ def stretches(arm):
 def test_late_dropped_and_repeated_frames_are_not_asked_about_and_the_robot_holds_meanwhile():
     arm = MisbehavingArm()
     with running(FakeModel()) as server:
-        asker = Asker(server.url, timeout=PATIENCE)
-        loop = RobotLoop(arm, asker, PATIENT)
+        background = BackgroundClient(server.url, timeout=PATIENCE)
+        loop = RobotLoop(arm, background, PATIENT)
         run_until(loop, lambda: loop.report.chunks >= 20)
-        asker.close()
+        background.close()
     report = loop.report
     faults = sum(kind != "good" for kind in arm.given)
     assert {"late", "dropped", "repeated"} <= set(arm.given)
     assert faults - 1 <= report.unusable <= faults  # a first frame cannot be a repeated one
     assert report.ticks == report.executed + report.held == len(arm.commands) - 1
     assert arm.commands[-1] is None, "the robot holds at the end"
-    assert asker.counts.answers in (report.chunks, report.chunks + 1)
+    assert background.counts.answers in (report.chunks, report.chunks + 1)
     assert len(arm.thread) == 1, "commands come from the loop's own thread"
     runs = [
         sum(1 for _ in group) for acting, group in itertools.groupby(arm.commands, lambda c: c is not None) if acting
@@ -77,15 +77,15 @@ def test_a_busy_server_makes_the_robot_hold_and_try_again():
         for thread in threads:
             thread.start()
         wait_until(lambda: model.begun.is_set() and server.server._batcher._queue)  # one is computed, one waits
-        asker = Asker(server.url, timeout=PATIENCE, backoff=(0.02, 0.1))
-        loop = RobotLoop(MisbehavingArm(faults=0), asker, PATIENT)
-        run_until(loop, lambda: asker.counts.refused >= 1)
+        background = BackgroundClient(server.url, timeout=PATIENCE, backoff=(0.02, 0.1))
+        loop = RobotLoop(MisbehavingArm(faults=0), background, PATIENT)
+        run_until(loop, lambda: background.counts.refused >= 1)
         model.gate.set()
         run_until(loop, lambda: loop.report.chunks >= 2)
         stop.set()
         for thread in threads:
             thread.join()
-        asker.close()
+        background.close()
 
 
 def _serve_forever(port, shut, begun):
@@ -141,21 +141,21 @@ def test_kill_nine_in_mid_request_is_an_error_at_once_and_the_loop_holds_reconne
 
     server = start(port)
     arm = MisbehavingArm(faults=0)
-    asker = Asker(url, timeout=PATIENCE, backoff=(0.02, 0.1))
-    loop = RobotLoop(arm, asker, PATIENT)
+    background = BackgroundClient(url, timeout=PATIENCE, backoff=(0.02, 0.1))
+    loop = RobotLoop(arm, background, PATIENT)
     run_until(loop, lambda: loop.report.chunks >= 2)
     os.kill(server.pid, signal.SIGKILL)
     server.join()
-    run_until(loop, lambda: asker.counts.lost >= 3)
+    run_until(loop, lambda: background.counts.lost >= 3)
     held = loop.report.held
     run_until(loop, lambda: loop.report.held > held + 5)
     assert arm.commands[-1] is None
-    assert asker.counts.sessions == 1
+    assert background.counts.sessions == 1
     chunks = loop.report.chunks
     server = start(port)
     run_until(loop, lambda: loop.report.chunks >= chunks + 2)
-    assert asker.counts.sessions == 2, "a server that was killed has forgotten the session; a new one begins"
-    asker.close()
+    assert background.counts.sessions == 2, "a server that was killed has forgotten the session; a new one begins"
+    background.close()
     os.kill(server.pid, signal.SIGKILL)
     server.join()
 
@@ -168,10 +168,10 @@ def test_a_request_the_server_calls_invalid_stops_the_loop_and_the_robot_holds()
 
     arm = Blind(faults=0)
     with running(FakeModel()) as server:
-        asker = Asker(server.url, timeout=PATIENCE)
+        background = BackgroundClient(server.url, timeout=PATIENCE)
         with pytest.raises(RequestError, match="observation/wrist_image is missing"):
-            RobotLoop(arm, asker, PATIENT).run(ticks=10_000)
-        asker.close()
+            RobotLoop(arm, background, PATIENT).run(ticks=10_000)
+        background.close()
     assert all(command is None for command in arm.commands)
 
 
@@ -222,12 +222,12 @@ def test_the_loop_replans_where_the_policy_is_in_doubt():
     """The fake model's spread grows by 0.08 with every step: a threshold of 0.3 leaves three of ten."""
     arm = MisbehavingArm(faults=0)
     with running(FakeModel()) as server:
-        asker = Asker(server.url, timeout=PATIENCE, want=("spread",))
-        loop = RobotLoop(arm, asker, replace(PATIENT, replanning=Replanning(0.3)))
+        background = BackgroundClient(server.url, timeout=PATIENCE, want=("spread",))
+        loop = RobotLoop(arm, background, replace(PATIENT, replanning=Replanning(0.3)))
         run_until(loop, lambda: loop.report.chunks >= 4)
-        asker.close()
+        background.close()
         with pytest.raises(ValueError, match="want must hold 'spread'"):
-            RobotLoop(arm, Asker(server.url), LoopSettings(replanning=Replanning(0.3)))
+            RobotLoop(arm, BackgroundClient(server.url), LoopSettings(replanning=Replanning(0.3)))
     runs = [
         sum(1 for _ in group) for acting, group in itertools.groupby(arm.commands, lambda c: c is not None) if acting
     ]

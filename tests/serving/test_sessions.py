@@ -69,8 +69,8 @@ def test_a_forgotten_session_is_free_at_once_without_a_collector_of_cycles():
     """An hour of visitors would otherwise leave their last answers lying about: the full collection is rare."""
     connection, now = Connection(), [0.0]
     sessions = Sessions(FakeModel(), idle=10, clock=lambda: now[0])
-    session = weakref.ref(sessions.find(parse_request({BLOCK: {"reset": True}}, FakeModel().spec).wishes, connection))
-    assert session().owner is connection.badge
+    session = weakref.ref(sessions.find(parse_request({BLOCK: {"reset": True}}, FakeModel().spec).options, connection))
+    assert session().owner is connection.identity
     gc.disable()
     try:
         del connection

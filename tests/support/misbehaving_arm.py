@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from lerobot_policy_quantile.serving.robot_loop import Seen
+from lerobot_policy_quantile.serving.robot_loop import RobotObservation
 from tests.support.fake_model import request
 from tests.support.waiting import PATIENCE
 
@@ -28,7 +28,7 @@ class MisbehavingArm:
         if kind != "repeated":
             self._frame += 1
         late = 10 * PATIENCE if kind == "late" else 0.0
-        return Seen(request(self._frame), time.monotonic() - late, self._frame)
+        return RobotObservation(request(self._frame), time.monotonic() - late, self._frame)
 
     def _command(self, command):
         self.thread.add(threading.get_ident())

@@ -1,125 +1,66 @@
-"""`qhead`: the command line, and the only file that wires rooms together."""
-
-import json
-from dataclasses import asdict
-from typing import Annotated
+"""`qhead`: registers the commands. Each is in a file of its own, which imports what it needs when it is called."""
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from lerobot_policy_quantile.cli.collect import collect, replay
-from lerobot_policy_quantile.cli.data import data
-from lerobot_policy_quantile.cli.eval import EVAL_HELP, doctor, evaluate
-from lerobot_policy_quantile.cli.pretrain import pretrain
-from lerobot_policy_quantile.cli.report import report
-from lerobot_policy_quantile.cli.serve import SERVE_HELP, client, serve
-from lerobot_policy_quantile.cli.study_run import RUN_HELP, run
-from lerobot_policy_quantile.cli.study_two_demo import study
-from lerobot_policy_quantile.cli.table import compare, table
-from lerobot_policy_quantile.util.extras import needs
+from lerobot_policy_quantile.cli import (
+    client,
+    collect,
+    compare,
+    data_plus,
+    data_pro,
+    decoders,
+    doctor,
+    pretrain,
+    replay,
+    report,
+    serve,
+    study_run,
+    study_summarise,
+    study_two_demo,
+    table,
+    verify,
+)
+from lerobot_policy_quantile.cli import eval as eval_
+from lerobot_policy_quantile.cli.errors import needs
+from lerobot_policy_quantile.cli.options import help_text
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Quantile action head for vision-language-action policies.",
+METHOD, DATA, EVALUATION, SERVING, STUDIES = "Method", "Data and training", "Evaluation", "Robots", "Paper"
+
+HELP = help_text(
+    "Quantile action head for vision-language-action policies.",
+    "Train with lerobot-train --policy.type=quantile; these commands do the rest. Every command has --help with"
+    " examples.",
+    examples=(
+        "qhead doctor",
+        "qhead study two-demo --settings demo --out runs/demo",
+        "qhead eval --policy ours=runs/train/pretrained_model --out runs/a",
+    ),
 )
 
-_COLOURS = {"pass": "green", "fail": "bold red", "outside": "yellow"}
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=HELP)
+app.command("verify", help=verify.HELP, rich_help_panel=METHOD)(verify.verify)
+app.command("decoders", help=decoders.HELP, rich_help_panel=METHOD)(decoders.decoders)
+app.command("doctor", help=doctor.HELP, rich_help_panel=METHOD)(doctor.doctor)
+app.command("collect", help=collect.HELP, rich_help_panel=DATA)(needs("sim")(collect.collect))
+app.command("replay", help=replay.HELP, rich_help_panel=DATA)(needs("sim")(replay.replay))
+app.command("pretrain", help=pretrain.HELP, rich_help_panel=DATA)(needs("sim")(pretrain.pretrain))
+app.command("eval", help=eval_.HELP, rich_help_panel=EVALUATION)(needs("sim")(eval_.evaluate))
+app.command("table", help=table.HELP, rich_help_panel=EVALUATION)(table.table)
+app.command("compare", help=compare.HELP, rich_help_panel=EVALUATION)(compare.compare)
+app.command("serve", help=serve.HELP, rich_help_panel=SERVING)(needs("serve")(serve.serve))
+app.command("client", help=client.HELP, rich_help_panel=SERVING)(needs("serve")(client.client))
+app.command("report", help=report.HELP, rich_help_panel=STUDIES)(needs("report")(report.report))
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+study = typer.Typer(no_args_is_help=True, help="Run the paper's experiments.")
+study.command("two-demo", help=study_two_demo.HELP)(needs("sim", "report")(study_two_demo.two_demo))
+study.command("run", help=study_run.HELP)(study_run.run)
+study.command("summarise", help=study_summarise.HELP)(needs("report")(study_summarise.summarise))
+app.add_typer(study, name="study", rich_help_panel=STUDIES)
 
-
-@app.callback()
-def _root() -> None:
-    """Without it, typer would hide the name of a lone command."""
-
-
-@app.command()
-def verify(
-    seed: Annotated[int, typer.Option(help="Seed of everything that is sampled.")] = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """Check the method's theory by numbers: claim, what the theory says, what was measured.
-
-    Results are pass, fail, or outside (the theorem's conditions do not hold there; the number is
-    reported all the same). Exits with 1 if any check fails.
-    """
-    from lerobot_policy_quantile.core.theory.checks import run_checks
-
-    checks = run_checks(seed)
-    if as_json:
-        typer.echo(json.dumps([asdict(check) for check in checks], indent=2))
-    else:
-        table = _table("Theory checks", "claim", "paper", "theory says", "measured", "result")
-        for check in checks:
-            result = f"[{_COLOURS[check.status]}]{check.status}[/]"
-            table.add_row(check.claim, check.paper, check.theory, check.measured, result)
-        counts = {status: sum(check.status == status for check in checks) for status in _COLOURS}
-        console = Console()
-        console.print(table)
-        console.print(
-            f"{counts['pass']} pass, {counts['fail']} fail,"
-            f" {counts['outside']} outside the theorem's conditions (reported, not claimed)"
-        )
-    if any(check.status == "fail" for check in checks):
-        raise typer.Exit(1)
-
-
-@app.command()
-def decoders(
-    text: Annotated[
-        str | None, typer.Argument(help="A decoder such as 'shared(l=0.2, rho=0.9)'; all presets if left out.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the decoder presets, or show what one text means.
-
-    Every decoder reads the same predicted quantiles: no retraining, no further forward pass.
-    """
-    from lerobot_policy_quantile.core.decoders import PRESETS, canonical_text, parse_decoder
-
-    try:
-        texts = [preset.text() for preset in PRESETS.values()] if text is None else [canonical_text(text)]
-        rows = [(t, PRESETS[t.split("(")[0]], parse_decoder(t)) for t in texts]
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="TEXT") from None
-    if as_json:
-        listing = [
-            {"decoder": t, "paper": preset.source, "summary": preset.summary, "composition": str(decoder)}
-            for t, preset, decoder in rows
-        ]
-        typer.echo(json.dumps(listing, indent=2))
-        return
-    table = _table("Decoders", "text", "paper", "what it does", "law | coupling | time | marginal | gripper")
-    for t, preset, decoder in rows:
-        table.add_row(t, preset.source, escape(preset.summary), str(decoder))
-    Console().print(table)
-
-
-app.command()(needs("sim")(collect))
-app.command()(needs("sim")(replay))
-app.command()(needs("sim")(pretrain))
-app.command("eval", help=EVAL_HELP)(needs("sim")(evaluate))
-app.command()(table)
-app.command()(compare)
-app.command("serve", help=SERVE_HELP)(needs("serve")(serve))
-app.command()(needs("serve")(client))
-app.command()(doctor)
-app.command()(needs("report")(report))
-study.command("run", help=RUN_HELP)(run)
-app.add_typer(study, name="study")
-app.add_typer(data, name="data")
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
+data = typer.Typer(no_args_is_help=True, help="Convert LIBERO-Plus and LIBERO-Pro into the data folder.")
+data.command("plus", help=data_plus.HELP)(needs("sim")(data_plus.plus))
+data.command("pro", help=data_pro.HELP)(needs("sim")(data_pro.pro))
+app.add_typer(data, name="data", rich_help_panel=DATA)
 
 if __name__ == "__main__":
     app()

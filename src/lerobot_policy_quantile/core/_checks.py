@@ -3,20 +3,11 @@
 Shapes are checked everywhere, values only on the CPU: on another device the host would have to wait for them.
 """
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
 from lerobot_policy_quantile.core._devices import on_host
-from lerobot_policy_quantile.util.names import nearest
-
-
-def require_choice(field: str, value: str, choices: Iterable[str]) -> None:
-    """Refuse a value outside `choices`; a near miss is named."""
-    choices = list(choices)
-    if value not in choices:
-        raise ValueError(f"{field} must be one of {', '.join(choices)}; got {value!r}{nearest(value, choices)}")
+from lerobot_policy_quantile.util.names import require_choice as require_choice
 
 
 def require_between(field: str, value: float, low: float, high: float, *, open_high: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""Makes the base checkpoint of the tiny variant: scripted data in varied scenes, auxiliary losses, one trainer."""
+"""Pretraining of the tiny variant's base checkpoint: scripted data in randomised scenes, auxiliary losses, trainer."""

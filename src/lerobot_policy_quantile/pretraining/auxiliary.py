@@ -1,4 +1,4 @@
-"""Auxiliary heads and losses on privileged positions. They teach the VLM to see and are left out of the checkpoint.
+"""Auxiliary heads and losses on privileged positions, which train the VLM's features; not part of the checkpoint.
 
 Axes: b batch, c camera, i patch, t thing or the basket, v VLM width.
 """
@@ -12,11 +12,11 @@ from lerobot_policy_quantile.backbone.model import Reading
 from lerobot_policy_quantile.pretraining.targets import ABSENT, PLACES, Targets
 
 LAST_TOKENS = 4
-"""Text tokens that the positions are read from: the prompt's end, the same for every instruction."""
+"""Text tokens that positions are regressed from: the end of the prompt, the same for every instruction."""
 
 
 class Spotter(nn.Module):
-    """Which patch holds a thing, or none, and where in it."""
+    """Predicts which patch contains an object, if any, and where in the patch."""
 
     def __init__(self, width: int, things: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Spotter(nn.Module):
 
 
 class AuxiliaryHeads(nn.Module):
-    """Every thing in the vision tower's tokens; the named one in the VLM's; distances in the prompt's last tokens."""
+    """All objects from the vision tower's tokens, the named one from the VLM's, distances from the last text tokens."""
 
     def __init__(self, width: int, cameras: int = 2) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class AuxiliaryHeads(nn.Module):
         return {"spot": spot / cameras, "named": named / cameras, "distance": distance}
 
     def positions(self, reading: Reading, token_valid: Bool[Tensor, "b t"]) -> Float[Tensor, "b 6"]:
-        """Named thing and basket from the hand."""
+        """Positions of the named object and the basket relative to the hand."""
         text = reading.features[:, -token_valid.shape[1] :]
         behind = token_valid.flip(1).cumsum(1).flip(1)  # valid tokens from here to the end
         last = token_valid & (behind <= LAST_TOKENS)

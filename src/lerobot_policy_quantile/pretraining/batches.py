@@ -1,4 +1,4 @@
-"""Batches as the policy's own processors make them, with colours jittered. A batch is a function of seed and update."""
+"""Batches made by the policy's processors, with colour jitter. A batch is a function of seed and update."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,25 +18,25 @@ from lerobot_policy_quantile.scenes.libero.kinds import KINDS
 from lerobot_policy_quantile.scenes.libero.kinds import instruction_for as libero_instruction
 
 INSTRUCTIONS = (*map(embedded_instruction, NAMES), *map(libero_instruction, KINDS))
-"""One per thing, in the words of its scene."""
+"""One instruction per object, as its scene words it."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What the policy reads, and what only the auxiliary losses know."""
+    """Input of the policy, and targets of the auxiliary losses."""
 
     policy: dict[str, Any]
     targets: Targets
 
 
 class Batches:
-    """Draws rows and things to be named, and prepares them."""
+    """Draws samples and named objects, and preprocesses them."""
 
     def __init__(self, samples: Samples, before: Any, patches_per_side: int) -> None:
         self._samples, self._before, self._side = samples, before, patches_per_side
 
     def draw(self, size: int, key: tuple[int, ...], part: slice) -> Batch:
-        """The batch of a key, or the part of it that one of several processes takes."""
+        """The batch of a key, or the share of one of several processes."""
         rng = np.random.default_rng(key)
         rows = rng.integers(len(self._samples), size=size)
         named = draw_named(self._samples, rows, rng)
@@ -44,7 +44,7 @@ class Batches:
         return self.of(rows[part], named[part], jitter)
 
     def of(self, rows: Int[Array, " b"], named: Int[Array, " b"], jitter: np.random.Generator | None = None) -> Batch:
-        """Given rows, each with a named thing; without `jitter` as they are."""
+        """A batch of given samples, each with a named object; colours are changed only with `jitter`."""
         samples = self._samples
         raw: dict[str, Any] = {}
         for camera, key in CAMERA_KEYS.items():

@@ -1,10 +1,11 @@
-"""How much of everything: one name for data and training together."""
+"""Amounts of data and training, by name."""
 
 from dataclasses import dataclass, replace
 
 from lerobot_policy_quantile.pretraining.generate import DataBudget
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 from lerobot_policy_quantile.pretraining.train import TrainingBudget
+from lerobot_policy_quantile.util.names import require_choice
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,5 @@ BUDGETS = {
 
 def budget_named(name: str) -> PretrainingBudget:
     """The budget of that name."""
-    if name not in BUDGETS:
-        raise ValueError(f"--budget must be one of {', '.join(BUDGETS)}; got {name!r}")
+    require_choice("--budget", name, BUDGETS)
     return BUDGETS[name]

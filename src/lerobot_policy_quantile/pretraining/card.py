@@ -1,4 +1,4 @@
-"""The data card: what the checkpoint has seen, written from the data itself."""
+"""The data card: what the checkpoint was trained on, computed from the data."""
 
 from importlib.metadata import version
 

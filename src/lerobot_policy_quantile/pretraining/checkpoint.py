@@ -1,4 +1,4 @@
-"""From a trained student to a policy folder that LeRobot and `qhead eval` load."""
+"""Saves a trained student as a policy folder for LeRobot and `qhead eval`."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ CARD = "README.md"
 
 
 def write_checkpoint(student: Student, statistics: dict[str, dict[str, Any]], folder: Path, card: str) -> None:
-    """Policy, processors and data card; auxiliary heads stay behind. The saved policy's VLM is frozen by default."""
+    """Write policy, processors and data card, without the auxiliary heads. The saved VLM is frozen by default."""
     folder.mkdir(parents=True, exist_ok=True)
     policy = student.policy
     trained, policy.config = policy.config, base_config(freeze_vlm=True)

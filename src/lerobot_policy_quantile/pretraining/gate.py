@@ -1,8 +1,8 @@
-"""The gate before the closed loop: where would the predicted action lead, compared with the expert's target?
+"""Errors on held-out scenes before closed-loop evaluation: predicted targets against the expert's.
 
-An unsaturated command says where the hand shall be: target = hand + command * GAIN. On held-out static scenes the
-distance between the policy's and the expert's target is a length in millimetres; one simulated episode costs as much as
-hundreds of these.
+An unsaturated command determines a target of the hand: target = hand + command * GAIN. On held-out static scenes the
+distance between the policy's and the expert's target is measured in millimetres; one simulated episode costs as much
+as hundreds of these.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ ROWS = 64
 def target_error(student: "Student", batches: Batches, samples: Samples, after: Any) -> dict[str, float]:
     """Median and 90 % quantile of the sideways and vertical error (mm), and the share of right gripper commands.
 
-    Figures of LIBERO's scenes, where there are any, stand by themselves.
+    LIBERO's scenes, if any, have separate figures.
     """
     rows, named = np.nonzero(samples.valid[:, :, 0])
     embedded = named < EMBEDDED_THINGS
@@ -67,10 +67,10 @@ def _errors(
 
 
 def in_libero(samples: Samples) -> Bool[Array, " n"]:
-    """Which samples show a LIBERO scene: the embedded things are not in it."""
+    """Which samples show a LIBERO scene: one without the embedded scene's objects."""
     return np.asarray(np.isnan(samples.things[:, 0]).any(-1))
 
 
 def things_in(samples: Samples) -> dict[str, int]:
-    """How often each thing has a label."""
+    """Number of labels per object."""
     return {thing: int(samples.valid[:, number, 0].sum()) for number, thing in enumerate(THINGS)}

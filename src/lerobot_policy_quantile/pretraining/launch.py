@@ -1,4 +1,4 @@
-"""Starts the processes that train together and watches their log."""
+"""Starts the training processes and follows their log."""
 
 import json
 import tempfile

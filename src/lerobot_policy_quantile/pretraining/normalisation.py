@@ -1,4 +1,4 @@
-"""Ranges by which states and actions are normalised: the data's quantiles, never narrower than what a task may need."""
+"""Normalisation ranges of states and actions: the data's quantiles, but not narrower than a minimum."""
 
 import numpy as np
 from lerobot.utils.constants import ACTION, OBS_STATE
@@ -8,10 +8,10 @@ from lerobot_policy_quantile.pretraining.samples import Samples
 from lerobot_policy_quantile.scenes.contract import Array
 
 STATE_RANGE = np.array([0.4, 0.6, 0.3, 0.3, 0.3, 0.3, 0.044, 0.044])
-"""Smallest range of a state value: a rotation or a finger that hardly moves must not be blown up to all 256 bins."""
+"""Smallest range of a state value, so that a value that hardly changes does not fill all 256 bins."""
 
 ACTION_RANGE = np.array([0.6, 0.6, 0.6, 0.04, 0.04, 0.04, 2.0])
-"""The same for actions. The expert never turns the hand: a small range keeps the policy's errors there small, too."""
+"""The same for actions. The expert never rotates the hand; a small range keeps the policy's rotations small."""
 
 
 def widened(low: Array, high: Array, least: Array) -> dict[str, Array]:
@@ -21,7 +21,7 @@ def widened(low: Array, high: Array, least: Array) -> dict[str, Array]:
 
 
 def statistics_of(samples: Samples) -> dict[str, dict[str, Array]]:
-    """What the policy's processors take."""
+    """Statistics in the form that the policy's processors take."""
     state, actions = normalisation_range(samples.state), normalisation_range(samples.actions[samples.valid])
     return {
         OBS_STATE: widened(state["q01"], state["q99"], STATE_RANGE),

@@ -1,4 +1,4 @@
-"""Text embeddings to start from: numbers in their order, words at random.
+"""Initial text embeddings: ordered for numbers, random for other words.
 
 State bins enter as words ("127"). With random vectors the model would have to learn the order of 256 unrelated words.
 """

@@ -1,6 +1,6 @@
-"""Where a point of the world is in a picture.
+"""Projection of world points into camera images.
 
-Pictures are turned by 180 degrees against what the renderer gives (rows from the bottom), so columns run against the
+Images are rotated by 180 degrees relative to the renderer's output (rows from the bottom), so columns run against the
 camera's x axis.
 """
 
@@ -16,7 +16,7 @@ FIELD_OF_VIEW = {"external": 45.0, "wrist": 75.0}
 def project(
     points: Float[Array, "*n 3"], place: Float[Array, "*n 3"], turn: Float[Array, "*n 3 3"], field_of_view: float
 ) -> tuple[Float[Array, "*n 2"], Bool[Array, "*n"]]:
-    """Column and row as shares of the picture's side, and whether the point is in it."""
+    """Column and row as fractions of the image size, and whether the point is inside the image."""
     local = np.einsum("...ji,...j->...i", turn, points - place)
     depth = np.maximum(-local[..., 2], 1e-6)
     reach = depth * np.tan(np.radians(field_of_view) / 2)

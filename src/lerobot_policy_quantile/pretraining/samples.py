@@ -1,6 +1,6 @@
-"""Samples of pretraining: one picture of a scene, what an expert would do there for each named thing, what it knows.
+"""Pretraining samples: images of a scene, the expert's actions for each named object, and privileged positions.
 
-Axes: n sample, o thing (in the order of `THINGS`), h chunk step, d action dim.
+Axes: n sample, o object (in the order of `THINGS`), h chunk step, d action dim.
 """
 
 from dataclasses import dataclass, fields
@@ -17,13 +17,13 @@ from lerobot_policy_quantile.scenes.staging import StageView
 
 CHUNK = 10
 EMBEDDED_THINGS = len(NAMES)
-"""So many of the things are the embedded scene's, the others LIBERO's."""
+"""Number of objects that belong to the embedded scene; the others are LIBERO's."""
 
 THINGS = (*NAMES.values(), *KINDS)
-"""Everything that may be named, by kind."""
+"""Every object that an instruction can name."""
 
 STATIC = -1
-"""`driven` of a sample in which nobody drives."""
+"""Value of `driven` in samples of static scenes."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class Samples:
     external: UInt8[Array, "n y x 3"]
     wrist: UInt8[Array, "n y x 3"]
     state: Float[Array, "n 8"]
-    things: Float[Array, "n o 3"]  # not a number where a thing is not in the scene
+    things: Float[Array, "n o 3"]  # NaN for objects that are not in the scene
     goal: Float[Array, "n 3"]
     external_place: Float[Array, "n 3"]
     external_turn: Float[Array, "n 3 3"]
     wrist_place: Float[Array, "n 3"]
     wrist_turn: Float[Array, "n 3 3"]
-    actions: Float[Array, "n o h d"]  # for each thing that could be named
+    actions: Float[Array, "n o h d"]  # for each object that could be named
     valid: Bool[Array, "n o h"]
-    driven: Int[Array, " n"]  # the thing the expert was after, or `STATIC`
+    driven: Int[Array, " n"]  # the expert's target object, or `STATIC`
 
     def __len__(self) -> int:
         return len(self.state)
 
     def save(self, path: Path) -> None:
-        """Write one file, whole or not at all."""
+        """Write one file, completely or not at all."""
         part = path.with_suffix(".part.npz")
         np.savez(part, **{field.name: getattr(self, field.name) for field in fields(self)})
         part.replace(path)
@@ -65,7 +65,7 @@ class Samples:
 
 
 def moment(view: StageView, kind: str) -> Moment:
-    """What the expert looks at when this thing is named."""
+    """The expert's input when this object is named."""
     return Moment(view.state[:3], finger_of(view.state), view.things[view.kinds.index(kind)], kind, view.goal)
 
 
@@ -93,7 +93,7 @@ class SampleList:
         return len(self._rows["state"])
 
     def add(self, view: StageView, actions: Float[Array, "o h d"], valid: Bool[Array, "o h"], driven: int) -> None:
-        """One more; the view must have frames."""
+        """Add a sample; the view must have frames."""
         if view.frames is None:
             raise ValueError("view must have frames; look with pictures=True")
         row = {"external": view.frames["external"], "wrist": view.frames["wrist"], "valid": valid}

@@ -1,4 +1,4 @@
-"""Play: the reflex drives whole episodes with noise and kicks; labels are always its own answers, never the noise."""
+"""Play data: the reflex expert runs whole episodes under noise and kicks; labels are its undisturbed actions."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ START_BOX = np.array([(-0.25, -0.28, 0.93), (0.06, 0.24, 1.10)])
 
 @dataclass
 class _Record:
-    """One episode: the expert's answer at every step, and where it was pushed."""
+    """One episode: the expert's action at every step, and where kicks occurred."""
 
     answers: list[Float[Array, "7"]] = field(default_factory=list)
     kicked: list[bool] = field(default_factory=list)
@@ -29,7 +29,7 @@ class _Record:
 
 
 def play_samples(stage: Stage, rng: np.random.Generator, kind: str, steps: int) -> tuple[Samples, bool]:
-    """One episode of at most `steps` towards a thing: its kept moments, and whether the thing reached the basket."""
+    """One episode of at most `steps` steps: its samples, and whether the object reached the basket."""
     _begin(stage, rng, kind)
     record, driven = _drive(stage, rng, kind, steps), THINGS.index(kind)
     samples = SampleList()
@@ -43,7 +43,7 @@ def play_samples(stage: Stage, rng: np.random.Generator, kind: str, steps: int) 
 def chunk_of(
     answers: list[Float[Array, "7"]], kicked: list[bool], step: int
 ) -> tuple[Float[Array, "h d"], Bool[Array, " h"]]:
-    """The answers from `step` on. What follows a kick answers the kick, so the chunk ends where one begins."""
+    """The expert's actions from `step` on, up to the next kick: later ones react to it."""
     actions, valid = np.zeros((CHUNK, ACTION_DIM)), np.zeros(CHUNK, dtype=bool)
     for ahead in range(min(CHUNK, len(answers) - step)):
         if ahead and kicked[step + ahead - 1]:

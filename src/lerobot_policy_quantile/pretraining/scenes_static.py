@@ -1,7 +1,7 @@
-"""Static scenes: any pose of arm, things and basket, put there without a motion that leads to it.
+"""Static scenes: arbitrary poses of arm, objects and basket, without a motion that leads there.
 
-They cost one picture each and carry one first action per nameable thing. Motions alone visit the moments that decide a
-grasp too seldom.
+Each costs one pair of images and has one first action per object that can be named. Episodes alone contain too few of
+the time steps that decide a grasp.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ HAND_BOX = np.array([(-0.30, -0.36, 0.86), (0.16, 0.36, 1.14)])
 
 
 def static_samples(stage: Stage, rng: np.random.Generator, count: int) -> Samples:
-    """`count` scenes; poses that cannot be taken are drawn again."""
+    """`count` scenes; unreachable poses are drawn again."""
     samples = SampleList()
     while len(samples) < count:
         if _pose(stage, rng):

@@ -22,10 +22,10 @@ from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
 
 VARIANT = VARIANTS["tiny"]
 CAMERA_SIZE = VARIANT.image_size
-"""Pictures are rendered at the size the backbone reads, in pretraining as in evaluation: nothing is resized."""
+"""Images are rendered at the backbone's input size, in pretraining and in evaluation: nothing is resized."""
 
 N_ACTION_STEPS = 3
-"""Executed before the next look. Static scenes label first actions only, so the later steps of a chunk know less."""
+"""Executed before replanning. Static scenes label first actions only, so later steps of a chunk are less accurate."""
 
 WEIGHTS = {"action": 4.0, "spot": 0.25, "named": 0.25, "distance": 1.0}
 

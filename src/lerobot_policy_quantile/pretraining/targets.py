@@ -1,6 +1,6 @@
-"""From samples to what is learned: which thing is named, its labels, and where things are.
+"""Training targets of samples: the named object, its labels, and positions.
 
-Axes: b batch, c camera, t thing or the basket (last).
+Axes: b batch, c camera, t object or the basket (last).
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ RELATIVE_UNIT = 0.1
 """Metres per unit of the regressed positions."""
 
 ABSENT = -100
-"""The patch of a thing that is not in the scene: nothing is learned about it."""
+"""Patch of an object that is not in the scene; it has no loss."""
 
 DRIVEN_SHARE = 0.75
-"""How often a moment of play is shown with the instruction that was followed."""
+"""Share of play samples with the instruction that the expert followed."""
 
 NEAREST_SHARE = 0.5
 """How often a static scene is shown with the instruction to take what is nearest to the hand: the moments that decide

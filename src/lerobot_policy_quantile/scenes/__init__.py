@@ -1,4 +1,4 @@
-"""Simulated worlds behind one small contract, and the scripted expert that moves in them."""
+"""Simulated scenes behind one interface, and scripted experts that solve their tasks."""
 
 import logging
 import os
@@ -7,5 +7,5 @@ import sys
 if sys.platform == "linux":
     os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo and robosuite are imported
 
-# robosuite recommends, at every import, a file of personal settings that nobody needs here.
+# robosuite recommends a file of personal settings at every import; it is not needed here.
 logging.getLogger("robosuite_logs").addFilter(lambda record: "macro" not in record.getMessage())

@@ -1,8 +1,8 @@
-"""What every simulated world promises, and the registry that makes one by name.
+"""The interface of every simulated scene, and the registry that builds one by name.
 
 Deterministic by key: the same scene, task, index, seed and actions give bit-identical states and frames, in one
-process and across processes. Frames are made on demand: `step(action, observe=True)` says that the frames after this
-step will be asked for, and they are bit-identical to those of a scene that renders on every step.
+process and across processes. Frames are rendered on demand: only `step(action, observe=True)` renders the frames after
+this step, and they are bit-identical to those of a scene that renders on every step.
 """
 
 from abc import ABC, abstractmethod
@@ -31,22 +31,22 @@ STATE_DIM = 8
 CONTROL_HZ = 20
 
 Frames = dict[str, UInt8[Array, "y x 3"]]
-"""One picture per camera, the right way up."""
+"""One upright image per camera."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are, in world coordinates (metres): what a scripted expert may know and a policy may not."""
+    """Positions in world coordinates (metres): privileged information for scripted experts, hidden from policies."""
 
-    object: Float[Array, "3"]  # the thing to be moved; its name is in `object_kind`
+    object: Float[Array, "3"]  # the object to be moved; its name is in `object_kind`
     object_kind: str
-    goal: Float[Array, "3"]  # the middle of where it shall be put
+    goal: Float[Array, "3"]  # centre of its goal
     ground: float  # height of the surface the object stands on
-    obstacle: Float[Array, "3"] | None  # the box's centre, None in a free scene
+    obstacle: Float[Array, "3"] | None  # the obstacle's centre; None without one
 
 
 class Scene(ABC):
-    """One simulated world. Call `reset` first; every other method speaks of the current moment."""
+    """One simulated scene. Call `reset` first; every other method refers to the current time step."""
 
     action_dim: ClassVar[int] = ACTION_DIM
     state_dim: ClassVar[int] = STATE_DIM
@@ -57,9 +57,9 @@ class Scene(ABC):
     camera_size: int  # pixels, height = width
     obstacle: bool
     task_count: int
-    limit: int  # steps after which an episode has failed, unless a plan says otherwise
+    limit: int  # steps after which an episode has failed, unless a plan sets another limit
     instruction: str  # of the current task
-    versions: dict[str, str]  # mujoco, robosuite, what the assets were
+    versions: dict[str, str]  # of mujoco, robosuite and the assets
 
     @abstractmethod
     def state_count(self, task: int) -> int:
@@ -67,7 +67,7 @@ class Scene(ABC):
 
     @abstractmethod
     def reset(self, task: int, index: int, seed: int) -> None:
-        """Begin the episode of a key. Frames of the start can be asked for."""
+        """Begin the episode of a key. The frames of the start are available."""
 
     @abstractmethod
     def step(self, action: Float[Array, "7"], *, observe: bool = False) -> None:
@@ -75,11 +75,11 @@ class Scene(ABC):
 
     @abstractmethod
     def frames(self) -> Frames:
-        """The pictures a policy sees now; only after `reset` or a step with `observe`."""
+        """The current camera images; only after `reset` or a step with `observe`."""
 
     @abstractmethod
     def state(self) -> Float[Array, "8"]:
-        """The robot state a policy sees now, sampled at the same instant as the frames."""
+        """The current robot state, sampled at the same instant as the frames."""
 
     @abstractmethod
     def success(self) -> bool:
@@ -95,15 +95,15 @@ class Scene(ABC):
 
     @abstractmethod
     def layout(self) -> Layout:
-        """Positions that only a scripted expert may know."""
+        """Privileged positions for scripted experts."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free the simulator and its renderer; twice is once."""
+        """Free the simulator and its renderer, if they are open."""
 
 
 def require_action(action: Float[Array, "7"]) -> Float[Array, "7"]:
-    """Refuse an action of another shape, or one that is not finite, before it reaches the simulator."""
+    """Raise ValueError for an action of another shape or with values that are not finite."""
     values = np.asarray(action, dtype=np.float64)
     if values.shape != (ACTION_DIM,):
         raise ValueError(f"action must have shape ({ACTION_DIM},); got {values.shape}")
@@ -113,7 +113,7 @@ def require_action(action: Float[Array, "7"]) -> Float[Array, "7"]:
 
 
 def require_index(field: str, value: int, count: int) -> None:
-    """Refuse a task or an initial state that does not exist."""
+    """Raise ValueError for a task or an initial state that does not exist."""
     if not 0 <= value < count:
         raise ValueError(f"{field} must lie in 0..{count - 1}; got {value}")
 
@@ -125,8 +125,8 @@ _SCENES = {
     "libero_goal": "lerobot_policy_quantile.scenes.libero.suites",
     "libero_10": "lerobot_policy_quantile.scenes.libero.suites",
 }
-"""Name -> the module whose `make(name, obstacle=, camera_size=)` builds it; imported when first asked for. LIBERO's
-scenes take a `wording`, too; the embedded scene has one instruction per task."""
+"""Name -> the module whose `make(name, obstacle=, camera_size=)` builds it; imported on first use. LIBERO's
+scenes also take a `wording`; the embedded scene has one instruction per task."""
 
 
 _PERTURBED = {
@@ -151,7 +151,7 @@ def scene_names() -> tuple[str, ...]:
 
 
 def make_scene(name: str, *, obstacle: bool = False, camera_size: int = 256, wording: str = TASK) -> Scene:
-    """Build a scene by name; a near miss in spelling is named in the error."""
+    """Build a scene by name; the error for an unknown name suggests the nearest one."""
     require_wording(wording)
     modules = {**_SCENES, **{n: m for n in perturbed_scene_names() for p, m in _PERTURBED.items() if n.startswith(p)}}
     if name not in modules:

@@ -1,6 +1,6 @@
-"""Demonstrations by the scripted expert: recorded, compared at their start, written as a LeRobotDataset, replayed.
+"""Demonstrations of the scripted expert: recording, comparison of starts, LeRobotDataset, replay.
 
-A frame of the dataset is what a policy would have seen before the action: state and both pictures sampled at the same
+A frame of the dataset is what a policy would observe before the action: state and both images sampled at the same
 instant. Actions and states are stored as float32, so a replay drives the simulator with the stored actions rounded to
 float32, and the recording did the same: the replay ends where the demonstration ended.
 """
@@ -24,7 +24,7 @@ ACTION_NAMES = ["dx", "dy", "dz", "d_axis_angle_x", "d_axis_angle_y", "d_axis_an
 
 @dataclass
 class Demonstration:
-    """One episode: what was seen before each action, the actions, and how it ended."""
+    """One episode: observations before each action, the actions, and the outcome."""
 
     scene: str
     instruction: str
@@ -40,13 +40,13 @@ class Demonstration:
 
 
 FALLING_STEPS = 100
-"""Control steps for which a carton may cling to a finger after the last way point."""
+"""Control steps to wait after the last way point: a carton may stick to a finger before it falls."""
 
 
 def demonstrate(
     scene: Scene, key: tuple[int, int, int], route: Route, *, limit: int | None = None, pictures: bool = True
 ) -> Demonstration:
-    """Let the expert drive one episode to its last way point, and wait there until what it let go of has fallen."""
+    """Run the expert to its last way point and wait there until the released object has fallen."""
     scene.reset(*key)
     expert = expert_for(scene, route)
     record = Demonstration(scene.name, scene.instruction, key, route, scene.simulator_state())
@@ -76,7 +76,7 @@ def replay(scene: Scene, key: tuple[int, int, int], actions: Sequence[Float[Arra
 
 
 def require_identical_starts(demonstrations: Sequence[Demonstration]) -> None:
-    """Refuse demonstrations that do not begin with the same pictures, robot state and simulator state (App. B.3)."""
+    """Raise ValueError unless all begin with the same images, robot state and simulator state (App. B.3)."""
     first, *others = demonstrations
     for number, other in enumerate(others, start=1):
         pairs: dict[str, tuple[Any, Any]] = {

@@ -1,4 +1,4 @@
-"""What this machine needs for the closed loop, looked at one thing at a time, each with its fix."""
+"""Checks of what closed-loop evaluation needs on this machine, each with a fix."""
 
 import os
 import sqlite3
@@ -31,7 +31,7 @@ with mujoco.Renderer(model, 32, 32) as renderer:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: `warn` works with less, `fail` does not work."""
+    """Result of one check: `ok`, `warn` (works with restrictions) or `fail` (does not work)."""
 
     what: str
     status: Literal["ok", "warn", "fail"]
@@ -40,14 +40,14 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Every check, in the order a newcomer would meet the problems."""
+    """Run every check, in the order in which a new user would meet the problems."""
     return [*check_versions(), check_sqlite(), check_rendering(), check_assets(), check_threads()]
 
 
 def check_versions() -> Iterator[Finding]:
-    """Installed packages against this distribution's own requirements; the simulator's are exact pins.
+    """Installed packages against this distribution's requirements; the simulator's are exact pins.
 
-    What belongs to an extra may be absent; of another version it must not be.
+    A missing package of an extra is a warning; a package of the wrong version is a failure.
     """
     for text in requires(DISTRIBUTION) or []:
         requirement = Requirement(text)
@@ -68,14 +68,14 @@ def check_versions() -> Iterator[Finding]:
 
 
 def _extra_of(requirement: Requirement) -> str | None:
-    """The extra that asks for a requirement on this machine; empty if the policy itself does, None if nothing does."""
+    """The extra that a requirement belongs to on this machine; empty for none, None if it does not apply."""
     if requirement.marker is None:
         return ""
     return next((extra for extra in ("", *EXTRAS) if requirement.marker.evaluate({"extra": extra})), None)
 
 
 def check_sqlite(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> Finding:
-    """The journal's schema needs STRICT tables."""
+    """SQLite 3.37 or newer, for the STRICT tables of the journal."""
     text = ".".join(map(str, found))
     if found < (3, 37):
         return Finding("sqlite", "fail", f"{text} (wanted >=3.37)", "use a Python built with SQLite 3.37 or newer")
@@ -83,7 +83,7 @@ def check_sqlite(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> Findin
 
 
 def check_rendering(code: str = _RENDER) -> Finding:
-    """Render one picture in a process of its own: a missing driver may end a process without a word."""
+    """Render one image in a separate process, because a missing driver may crash the process."""
     if absent := missing_extras("sim"):
         return Finding("rendering", "warn", "no simulator", absent)
     import lerobot_policy_quantile.scenes  # noqa: F401  (chooses a MUJOCO_GL where none is set)
@@ -110,7 +110,7 @@ def check_assets(find: Callable[[], object] | None = None) -> Finding:
 
 
 def check_threads() -> Finding:
-    """Workers are processes: threads inside each of them only get in each other's way."""
+    """One thread per worker process: more threads compete for the same cores."""
     cores, threads = os.cpu_count() or 1, os.environ.get("OMP_NUM_THREADS")
     if threads is None:
         return Finding("threads", "ok", f"{cores} cores; OMP_NUM_THREADS not set, `qhead eval` sets it to 1 in workers")

@@ -1,10 +1,10 @@
-"""The scene that needs nothing but PyPI packages: a named thing to be put into an open basket, by a Panda arm.
+"""A pick-and-place scene that needs only PyPI packages: a Panda arm puts a named object into an open basket.
 
 Same conventions as LIBERO (OSC_POSE at 20 Hz, two cameras, 7 action and 8 state values, frames turned by 180 degrees),
-so a policy or an expert that works in one speaks the language of the other. An index decides the whole initial state.
+so policies and experts have the same interface in both. An index determines the whole initial state.
 Task 0 is the can: index 0 is the plain layout, every other one moves the can, the basket, the distractors and the arm a
-little. In tasks 1 to 4 (milk carton, loaf of bread, cereal box, can) all things are mixed over the table and only the
-instruction tells which one is meant. The seed has nothing left to decide here; it belongs to the contract.
+little. In tasks 1 to 4 (milk carton, loaf of bread, cereal box, can) all objects are mixed over the table and only the
+instruction says which one to move. The seed has no effect here; the interface requires it.
 """
 
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ _DISTRACTORS = {"milk": (0.20, -0.20), "cereal": (0.24, -0.02), "bread": (0.19, 
 _MODELS = {"can": CanObject, "milk": MilkObject, "bread": BreadObject, "cereal": CerealObject}
 _INITIAL_JOINTS = np.array([0.0, 0.196, 0.0, -2.618, 0.0, 2.814, np.pi / 4])  # the hand points straight down
 _START = np.array([-0.128, 0.0, 0.998])
-"""Where those joints put the end effector; the obstacle's place is reckoned from here."""
+"""End effector position at those joints; the obstacle's position is computed from it."""
 
 _CAMERA_PLACE = [0.62, 0.0, 1.52]
 _CAMERA_QUATERNION = [0.638, 0.305, 0.305, 0.638]
@@ -84,7 +84,7 @@ def start_of(index: int) -> Start:
 
 
 def instruction_for(thing: str) -> str:
-    """What the robot is told when this thing shall go into the basket."""
+    """The instruction to put this object into the basket."""
     return f"pick up the {NAMES[thing]} and place it in the basket"
 
 
@@ -96,10 +96,10 @@ def start_of_task(task: int, index: int) -> Start:
 
 
 def mixed_start(rng: np.random.Generator, target: str) -> Start:
-    """A layout in which any thing may stand anywhere; the target within reach, with room for the hand around it.
+    """A layout with objects anywhere on the table; the target within reach, with free space around it for the hand.
 
-    The fingers close along y: a target is turned so that they can. Half of the other things are turned so, too, or
-    the turn would give the target away.
+    The fingers close along y, so the target is rotated to fit. Half of the other objects are rotated the same way;
+    otherwise the rotation would reveal the target.
     """
     while True:
         basket = _BASKET + rng.uniform(-1, 1, 2) * (0.08, 0.06)
@@ -130,7 +130,7 @@ def _has_room(places: dict[str, Array], basket: Array, target: str) -> bool:
 
 
 class EmbeddedWorld(Light, SingleArmEnv):  # type: ignore[misc]
-    """The robosuite environment; its model is built anew for every reset, from `start`."""
+    """The robosuite environment; every reset rebuilds its model from `start`."""
 
     def __init__(self, *, obstacle: bool, camera_size: int) -> None:
         self.start, self.target = start_of(0), TARGETS[0]
@@ -147,7 +147,7 @@ class EmbeddedWorld(Light, SingleArmEnv):  # type: ignore[misc]
         )
 
     def begin(self, start: Start, target: str) -> None:
-        """Reset to an initial state, with a thing to be moved."""
+        """Reset to an initial state, with an object to be moved."""
         self.start, self.target = start, target
         self.reset()
 
@@ -218,7 +218,7 @@ def _basket_body(centre: Float[Array, "2"]) -> ElementTree.Element:
 
 
 class EmbeddedScene(RobosuiteScene):
-    """The contract around `EmbeddedWorld`; one task per named thing."""
+    """`EmbeddedWorld` as a `Scene`; one task per named object."""
 
     task_count = len(TARGETS)
     limit = LIMIT
@@ -234,7 +234,7 @@ class EmbeddedScene(RobosuiteScene):
         return STATE_COUNT
 
     def reset(self, task: int, index: int, seed: int) -> None:
-        """Begin the episode of a key. Frames of the start can be asked for."""
+        """Begin the episode of a key. The frames of the start are available."""
         require_index("index", index, self.state_count(task))
         self.instruction = instruction_for(TARGETS[task])
         if self.begin_again((task, index, seed)):
@@ -251,7 +251,7 @@ class EmbeddedScene(RobosuiteScene):
         return bool(world.in_basket(world.target))
 
     def layout(self) -> Layout:
-        """Positions that only a scripted expert may know."""
+        """Privileged positions for scripted experts."""
         world = self._world()
         return Layout(
             object=world.position(world.target),
@@ -263,5 +263,5 @@ class EmbeddedScene(RobosuiteScene):
 
 
 def make(name: str, *, obstacle: bool, camera_size: int) -> EmbeddedScene:
-    """The registry's door."""
+    """Build the scene; called by `scenes.contract.make_scene`."""
     return EmbeddedScene(name, obstacle=obstacle, camera_size=camera_size)

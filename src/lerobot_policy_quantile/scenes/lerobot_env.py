@@ -1,7 +1,8 @@
 """The embedded scene as a LeRobot environment: `lerobot-eval --env.type=embedded`.
 
-LeRobot's loop looks at every step, so every step is rendered; `qhead eval` renders only what a policy asks for. The
-n-th of N parallel environments begins with initial state n and goes on in strides of N, as LeRobot's LIBERO does.
+LeRobot's loop reads the images of every step, so every step is rendered; `qhead eval` renders only the steps at which a
+policy is called. The n-th of N parallel environments begins with initial state n and continues in strides of N, as
+LeRobot's LIBERO does.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ CAMERA_KEYS = {"external": "image", "wrist": "image2"}
 
 
 class EmbeddedGym(gym.Env[dict[str, Any], Float[Array, "7"]]):
-    """The gymnasium face of a scene. The simulator is built at the first reset, in the process that uses it."""
+    """A scene as a gymnasium environment. The first reset builds the simulator, in the process that uses it."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": CONTROL_HZ}  # noqa: RUF012  gymnasium's declaration
     render_mode = "rgb_array"
@@ -56,7 +57,7 @@ class EmbeddedGym(gym.Env[dict[str, Any], Float[Array, "7"]]):
         return self._observation(), float(success), success, False, {"is_success": success}
 
     def render(self) -> Any:
-        """What the external camera saw last."""
+        """Last image of the external camera."""
         return self.scene.frames()["external"]
 
     def close(self) -> None:
@@ -82,7 +83,7 @@ class EmbeddedEnvConfig(EnvConfig):  # type: ignore[misc]
     features_map: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """What a policy made for this environment sees and does."""
+        """Observation and action features for policies."""
         picture = (self.camera_size, self.camera_size, 3)
         self.features = {
             ACTION: PolicyFeature(type=FeatureType.ACTION, shape=(ACTION_DIM,)),
@@ -95,7 +96,7 @@ class EmbeddedEnvConfig(EnvConfig):  # type: ignore[misc]
 
     @property
     def gym_kwargs(self) -> dict[str, Any]:
-        """What `EmbeddedGym` is made with."""
+        """Arguments of `EmbeddedGym`."""
         return {"obstacle": self.obstacle, "camera_size": self.camera_size, "episode_length": self.episode_length}
 
     def create_envs(self, n_envs: int, use_async_envs: bool = False) -> dict[str, dict[int, gym.vector.VectorEnv]]:

@@ -1,4 +1,4 @@
-"""The box in the way: a static body, so it adds no coordinate and stored initial states still load."""
+"""The obstacle: a static box, so it adds no degree of freedom and stored initial states still load."""
 
 from xml.etree import ElementTree
 

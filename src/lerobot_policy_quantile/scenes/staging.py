@@ -1,8 +1,8 @@
-"""Any arrangement of a scene without rebuilding it: things, basket and arm are put where they shall be.
+"""Rearranges a scene without rebuilding it: objects, basket and arm are placed anywhere.
 
-For pretraining only: an episode of the contract begins with `Scene.reset`. The arm is bent by inverse kinematics until
-the hand is where it shall be, fingers pointing down. Heights are reckoned as in the embedded scene, whose ground is the
-table's top: a scene on another ground is lifted, so one policy reads both.
+For pretraining only; episodes begin with `Scene.reset`. Inverse kinematics moves the hand to its target, fingers
+pointing down. Heights are relative to the embedded scene's ground, its table top: scenes with another ground are
+shifted, so that one policy can use both.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ _ROUNDS = 40
 
 @dataclass(frozen=True)
 class Camera:
-    """Where it is, and its axes in the world as columns."""
+    """Position of a camera, and its axes in world coordinates as columns."""
 
     place: Float[Array, "3"]
     turn: Float[Array, "3 3"]
@@ -31,7 +31,7 @@ class Camera:
 
 @dataclass(frozen=True)
 class StageView:
-    """One moment: what a policy would see, and what only an expert knows."""
+    """One time step: what a policy observes, and the privileged positions."""
 
     frames: Frames | None
     state: Float[Array, "8"]
@@ -42,10 +42,10 @@ class StageView:
 
 
 class Stage(ABC):
-    """A scene, rearranged at will."""
+    """A scene whose objects, basket and arm can be placed anywhere."""
 
     kinds: tuple[str, ...]
-    """What can be named on this stage."""
+    """Objects that an instruction can name."""
 
     lift: ClassVar[float] = 0.0
     """Metres by which heights are raised, so that the ground is the embedded scene's."""
@@ -70,22 +70,22 @@ class Stage(ABC):
 
     @abstractmethod
     def shuffle(self, rng: np.random.Generator, kind: str) -> None:
-        """A random arrangement at rest in which this kind can be taken."""
+        """Arrange everything at random and at rest, such that this kind can be grasped."""
 
     @abstractmethod
     def body_of(self, kind: str) -> int:
-        """The number of a thing's body."""
+        """Index of an object's body."""
 
     @abstractmethod
     def put(self, kind: str, place: Float[Array, "3"], yaw: float) -> None:
-        """A thing's centre at a place, upright."""
+        """Place an object upright with its centre at a position."""
 
     def close(self) -> None:
         """Free the simulator."""
         self.scene.close()
 
     def position(self, kind: str) -> Float[Array, "3"]:
-        """Where a thing's centre is."""
+        """Position of an object's centre."""
         return np.asarray(self._data.xpos[self.body_of(kind)] + self._up)
 
     @property
@@ -94,13 +94,13 @@ class Stage(ABC):
         return np.array([*self._data.xpos[self._basket, :2], TABLE_TOP])
 
     def forget(self) -> None:
-        """The first layout's positions, and nothing left of what happened since."""
+        """Reset the simulation to the positions of the first layout."""
         mujoco.mj_resetData(self._model, self._data)
         self._data.qpos[:] = self._rest
         self._robot.gripper.current_action = self._open.copy()
 
     def set_joints(self, joints: Float[Array, "7"]) -> None:
-        """The arm's joints."""
+        """Set the arm's joints (radians)."""
         self._data.qpos[self._joints] = joints
 
     def set_fingers(self, finger: float) -> None:
@@ -108,7 +108,7 @@ class Stage(ABC):
         self._data.qpos[self._fingers] = [finger, -finger]
 
     def reach(self, place: Float[Array, "3"], turn: Float[Array, "3"]) -> bool:
-        """Bend the arm until the hand is at `place`, turned from straight down by a small axis-angle; did it?"""
+        """Inverse kinematics to `place`, rotated from straight down by a small axis-angle; whether it converged."""
         wanted, place = _rotation(turn) @ self._down, place - self._up
         positions, rotations = np.zeros((3, self._model.nv)), np.zeros((3, self._model.nv))
         site = self._robot.eef_site_id
@@ -140,12 +140,12 @@ class Stage(ABC):
         controller.reset_goal()
 
     def deepest_contact(self) -> float:
-        """How far any two things are inside each other (metres)."""
+        """Deepest penetration between two objects (metres)."""
         count = self._data.ncon
         return float(-self._data.contact.dist[:count].min()) if count else 0.0
 
     def look(self, *, pictures: bool = True) -> StageView:
-        """The present arrangement, as it is."""
+        """Take a snapshot of the present arrangement."""
         self.world.announced = pictures
         self.world._look()
         return self.view()
@@ -168,7 +168,7 @@ class Stage(ABC):
 
 
 class EmbeddedStage(Stage):
-    """The embedded scene; its basket is a static body and is moved in the model."""
+    """The embedded scene; its basket is a static body that is moved in the model."""
 
     kinds = tuple(NAMES.values())
 
@@ -183,7 +183,7 @@ class EmbeddedStage(Stage):
         self.arrange(mixed_start(rng, self._keys[kind]), kind)
 
     def arrange(self, start: Start, kind: str) -> None:
-        """Things and basket in their places, the arm in the start's joints, everything at rest."""
+        """Place objects, basket and arm as in `start`, everything at rest."""
         self.world.start, self.world.target = start, self._keys[kind]
         self.scene.instruction = instruction_for(self._keys[kind])
         self._model.body_pos[self._basket, :2] = start.basket
@@ -194,11 +194,11 @@ class EmbeddedStage(Stage):
         self.forward()
 
     def body_of(self, kind: str) -> int:
-        """The number of a thing's body."""
+        """Index of an object's body."""
         return int(self.world.sim.model.body_name2id(self.world.things[self._keys[kind]].root_body))
 
     def put(self, kind: str, place: Float[Array, "3"], yaw: float) -> None:
-        """A thing's centre at a place, upright."""
+        """Place an object upright with its centre at a position."""
         joint = self.world.things[self._keys[kind]].joints[0]
         self.world.sim.data.set_joint_qpos(joint, [*place, np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)])
 

@@ -1,1 +1,1 @@
-"""Policies over openpi's websocket protocol: a server that trusts nobody, a client, and a robot loop."""
+"""Policies over openpi's websocket protocol: a server that validates every request, a client, and a robot loop."""

@@ -1,7 +1,7 @@
-"""Requests of many clients, computed together in one thread beside the event loop.
+"""Dynamic batching: requests of several clients are computed together, in one thread beside the event loop.
 
-The queue is bounded: who comes when it is full is told so at once. While a batch is being computed the next one gathers
-by itself; an idle server waits a moment for company, unless everybody who is connected is already in the queue.
+The queue is bounded; requests beyond it are refused at once as busy. While one batch is computed, the next one
+accumulates. An idle server waits a short time for further requests, unless every connected client is already queued.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class WaitingRequest:
-    """One observation that waits for its chunk."""
+    """An observation in the queue."""
 
     observation: Observation
     memory: Any
     deadline: float
-    """When the answer is of no use any more, on our monotonic clock."""
+    """Latest useful time of the answer, on the server's monotonic clock."""
     stale_at: float
-    """When the observation is too old to be acted upon."""
+    """Time at which the observation becomes too old, on the same clock."""
     answer: "asyncio.Future[Computed]"
     queued: float
 
 
 @dataclass(frozen=True)
 class Computed:
-    """A chunk and how it came to be."""
+    """A chunk, with timings and the size of its batch."""
 
     prediction: RawChunk
     queue_seconds: float
@@ -45,7 +45,7 @@ class Computed:
 
 
 class Batcher:
-    """The queue and the one thread that computes."""
+    """The queue and the inference thread."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Batcher:
         self._task = asyncio.create_task(self._run())
 
     async def compute(self, observation: Observation, memory: Any, *, deadline: float, stale_at: float) -> Computed:
-        """The chunk for an observation; RequestError when it is not to be had in time."""
+        """The chunk for an observation; raises RequestError if the queue is full or the deadline passes."""
         if len(self._queue) >= self._max_queue:
             raise RequestError(ErrorKind.BUSY, f"{self._max_queue} requests are waiting already; try again shortly")
         now = time.monotonic()
@@ -80,7 +80,7 @@ class Batcher:
             raise RequestError(ErrorKind.DEADLINE, f"no answer within {deadline - now:.3f} s") from None
 
     async def close(self) -> None:
-        """Stop computing; what waits is told that the server stops."""
+        """Stop computing and refuse the waiting requests: the server is stopping."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         for job in self._queue:
@@ -102,7 +102,7 @@ class Batcher:
         while self._queue and len(batch) < self._max_batch:
             job = self._queue.popleft()
             if job.answer.done():
-                continue  # its client has given up
+                continue  # its client no longer waits
             if now > job.deadline:
                 _refuse(job, RequestError(ErrorKind.DEADLINE, "the deadline passed while the request waited"))
             elif now > job.stale_at:
@@ -119,7 +119,7 @@ class Batcher:
         self._metrics.batch_size.observe(len(batch))
         try:
             predictions = await self._predict(batch)
-        except Exception as error:  # whatever a policy raises must not end the server
+        except Exception as error:  # any failure of a policy must not end the server
             log.exception("the policy failed on a batch of %d", len(batch))
             await self._one_by_one(batch, error)
             return
@@ -130,12 +130,12 @@ class Batcher:
                 job.answer.set_result(Computed(prediction, began - job.queued, seconds, len(batch)))
 
     async def _one_by_one(self, batch: list[WaitingRequest], error: Exception) -> None:
-        """Who caused the failure of a batch shall not cost the others their answers."""
+        """Compute the requests of a failed batch separately, so that one bad request does not fail the others."""
         if len(batch) > 1:
             for job in batch:
                 await self._compute([job])
             return
-        message = f"the policy failed with {type(error).__name__}; the server's log says more"
+        message = f"the policy failed with {type(error).__name__}; see the server's log"
         _refuse(batch[0], RequestError(ErrorKind.INFERENCE, message))
 
     async def _predict(self, batch: list[WaitingRequest]) -> list[RawChunk]:

@@ -1,7 +1,7 @@
-"""A client of openpi's websocket protocol: ours, and any other server that speaks it.
+"""A client of openpi's websocket protocol, for `qhead serve` and for any other openpi server.
 
-One request at a time, each with a time limit: a server that is killed, hangs or vanishes from the network is a
-`ServerGoneError` within that limit, never a robot that waits.
+One request at a time, each with a time limit: if the server is killed, hangs or becomes unreachable, `ServerGoneError`
+is raised within that limit.
 """
 
 import ssl
@@ -20,17 +20,17 @@ ANSWER_LIMITS = Limits(size=64 * 2**20)
 
 
 class ServerGoneError(ConnectionError):
-    """No server, no answer in time, or an answer that cannot be read. Connect again to go on."""
+    """Server not reachable, no answer in time, or an unreadable answer. Reconnect to continue."""
 
 
 class ServerRefusedError(RuntimeError):
-    """A server that is not ours answered with an error; its own words."""
+    """Another openpi server answered with an error; the message is the server's."""
 
 
 class PolicyClient:
-    """A connection to a policy server; connects when it is made.
+    """A connection to a policy server, opened on construction.
 
-    `token` goes out as `Authorization: Api-Key ...`; `ca` is a certificate file to trust for wss:// addresses.
+    `token` is sent as `Authorization: Api-Key ...`; `ca` is a certificate file to trust for wss:// addresses.
     """
 
     def __init__(
@@ -53,16 +53,16 @@ class PolicyClient:
 
     @property
     def ours(self) -> bool:
-        """Whether the server knows sessions, decoders and quantiles."""
+        """Whether it is a `qhead serve` server, with sessions, decoders and quantiles."""
         return self.metadata.get("server") == SERVER_NAME
 
     @property
     def connected(self) -> bool:
-        """Whether the last exchange left the connection open."""
+        """Whether the connection is open."""
         return self._socket is not None
 
     def connect(self) -> None:
-        """Open the connection (again) and read the server's metadata."""
+        """Open or reopen the connection and read the server's metadata."""
         self.close()
         headers = {"Authorization": f"Api-Key {self._token}"} if self._token else None
         tls = ssl.create_default_context(cafile=self._ca) if self.url.startswith("wss://") else None
@@ -89,9 +89,9 @@ class PolicyClient:
             raise self._lost(f"sent no metadata map but a {type(metadata).__name__}")
         self.metadata = metadata
 
-    def infer(self, observation: Mapping[str, Any], **wishes: Any) -> dict[str, Any]:
-        """The server's answer to an observation; `wishes` are the fields of our own part of a request."""
-        frame = pack({**observation, BLOCK: wishes} if wishes else dict(observation))
+    def infer(self, observation: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        """The server's answer to an observation; `options` become the request's `qhead` entry."""
+        frame = pack({**observation, BLOCK: options} if options else dict(observation))
         if self._socket is None:
             self.connect()
         try:
@@ -111,7 +111,7 @@ class PolicyClient:
     def _receive(self) -> Any:
         try:
             frame = self._open().recv(timeout=self.timeout)
-        except TimeoutError:  # the answer may still come and be taken for the next one's: this connection is done
+        except TimeoutError:  # a late answer must not be taken for the next request's, so the connection is dropped
             raise self._lost(f"gave no answer within {self.timeout:g} s") from None
         except (OSError, EOFError, WebSocketException) as error:
             raise self._lost(f"closed the connection: {_short(error)}") from None
@@ -123,7 +123,7 @@ class PolicyClient:
             raise self._lost(f"sent what cannot be read: {error}") from None
 
     def _refused(self, text: str) -> NoReturn:
-        """A text frame is an error; whether the connection stays is the server's choice."""
+        """Raise the error in a text frame. The server decides whether the connection stays open."""
         error = parse_error(text) if self.ours or not self.metadata else None
         if error is None:
             self.close()
@@ -135,7 +135,7 @@ class PolicyClient:
         return ServerGoneError(f"{self.url} {reason}")
 
     def close(self) -> None:
-        """Close the connection; twice is once."""
+        """Close the connection, if it is open."""
         self._socket = None
         self._open_socket.close()
 

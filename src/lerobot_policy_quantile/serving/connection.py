@@ -1,8 +1,7 @@
-"""A websocket connection that knows since when a message has been on its way in.
+"""A websocket connection that records since when an incoming message has been incomplete.
 
-A client that sends one byte a second keeps a message unfinished for ever, in one frame or in many fragments; the
-websocket library waits for it. We note when the first byte of an unfinished message came, and the server's watchman
-drops the connection when it has taken too long.
+A client that sends one byte per second can keep a message incomplete forever, in one frame or in many fragments, and
+the websocket library waits for it. The server drops connections whose message has been incomplete for too long.
 """
 
 import time
@@ -15,7 +14,7 @@ _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
 class WatchedConnection(ServerConnection):
-    """`unfinished_since` is None between messages."""
+    """`unfinished_since` is the `time.monotonic()` of an incomplete message's first byte; None between messages."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -24,14 +23,14 @@ class WatchedConnection(ServerConnection):
         self._between_fragments = False
 
     def process_event(self, event: Any) -> None:
-        """Count frames and the handshake; a data frame without its end leaves the message open."""
+        """Count frames and the handshake; a data frame without the final flag leaves the message incomplete."""
         self._events += 1
         if isinstance(event, Frame) and event.opcode in _DATA:
             self._between_fragments = not event.fin
         super().process_event(event)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes that complete no frame, or a frame that completes no message, start the clock."""
+        """Start the clock when bytes leave a frame or a message incomplete."""
         before = self._events
         super().data_received(data)
         if self._events > before and not self._between_fragments and not self.protocol.reader.buffer:
@@ -40,5 +39,5 @@ class WatchedConnection(ServerConnection):
             self.unfinished_since = time.monotonic()
 
     def drop(self) -> None:
-        """Cut the connection without a word: a slow reader would not hear it."""
+        """Abort the connection without a closing frame, which a stalled client would not read."""
         self.transport.abort()

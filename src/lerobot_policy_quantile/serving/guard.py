@@ -1,8 +1,8 @@
-"""The last look at what goes to a robot: numbers that are not finite or beyond its limits never leave the server.
+"""Limits on the actions that leave the server: every action is finite and inside the robot's limits.
 
-`clamp` puts a number that is too large onto the limit; `hold` gives up the chunk from its first bad step on and repeats
-the last good action instead. A number that is not finite is always replaced by that coordinate's last good one. Where
-nothing good has gone before, there is nothing to hold: the answer is refused.
+`clamp` clips values to the limits. `hold` replaces all steps from the first one outside the limits by the last valid
+action. Values that are not finite are always replaced by the last valid one of their dimension; if the episode has had
+no valid action yet, the request fails.
 """
 
 from dataclasses import dataclass
@@ -12,42 +12,43 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from lerobot_policy_quantile.util.names import require_choice
+
 Array = NDArray[Any]
 GuardMode = Literal["clamp", "hold"]
 
 
 class Guarded(NamedTuple):
-    """Actions that may go out, and how many steps were changed."""
+    """Actions inside the limits, and the number of steps that were changed."""
 
     actions: Float[Array, "h d"]
     steps_changed: int
 
 
 class NothingToHoldError(ValueError):
-    """The first action of an episode is unusable."""
+    """The first action of an episode is invalid, so there is no earlier one to hold."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """Limits in action units, one pair for all coordinates or one per coordinate."""
+    """Limits in action units, one pair for all dimensions or one per dimension."""
 
     low: tuple[float, ...] = (-np.inf,)
     high: tuple[float, ...] = (np.inf,)
     mode: GuardMode = "clamp"
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(GuardMode):
-            raise ValueError(f"guard must be one of {', '.join(get_args(GuardMode))}; got {self.mode!r}")
+        require_choice("guard", self.mode, get_args(GuardMode))
         if len(self.low) != len(self.high) or not all(a < b for a, b in zip(self.low, self.high, strict=False)):
             raise ValueError(f"limits must be pairs with low < high; got {self.low} and {self.high}")
 
     def require_fits(self, action_dim: int) -> None:
-        """Refuse limits for another number of coordinates."""
+        """Raise ValueError unless the limits fit `action_dim` dimensions."""
         if len(self.low) not in (1, action_dim):
             raise ValueError(f"limits must be one pair or {action_dim}, one per action; got {len(self.low)}")
 
     def check(self, actions: Float[Array, "h d"], last: Float[Array, " d"] | None) -> Guarded:
-        """The same actions where they are fine; `last` is the last good action of the episode, if any."""
+        """The actions with invalid values replaced; `last` is the episode's last valid action, if any."""
         low, high = np.asarray(self.low), np.asarray(self.high)
         finite = np.isfinite(actions)
         inside = finite & (actions >= low) & (actions <= high)

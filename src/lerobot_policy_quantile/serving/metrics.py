@@ -1,4 +1,4 @@
-"""What the server counts, in Prometheus' text format."""
+"""The server's metrics, in Prometheus' text format."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -8,7 +8,7 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class Metrics:
-    """One registry per server: two servers in a process do not meet."""
+    """One registry per server, so that two servers in one process count separately."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -34,5 +34,5 @@ class Metrics:
         )
 
     def text(self) -> bytes:
-        """The page of /metrics."""
+        """Body of GET /metrics."""
         return generate_latest(self._registry)

@@ -1,9 +1,9 @@
-"""What client and server say to each other beyond openpi's protocol, and the errors they name.
+"""Extensions of openpi's protocol, and its errors.
 
-A request is openpi's flat map of observations. Our own wishes ride in one more entry, `qhead`, which plain openpi
-clients leave out; our answers carry the same entry beside openpi's `actions`. An error is a text frame, as in openpi,
-and the text is JSON: which error, which field, what to do. After an error the server closes the connection (1011) as
-openpi's does, unless one of the connection's requests had a `qhead` entry: who speaks our part can go on.
+A request is openpi's flat map of observations. An additional entry, `qhead`, carries options; openpi clients leave it
+out. Answers have the same entry beside openpi's `actions`. An error is a text frame, as in openpi; its text is JSON
+with the kind of error, the field and what is allowed. After an error the server closes the connection (code 1011), as
+openpi's does, unless one of the connection's requests had a `qhead` entry: such clients can continue.
 """
 
 import json
@@ -12,38 +12,38 @@ from enum import StrEnum
 from typing import Any
 
 BLOCK = "qhead"
-"""The entry of requests and answers that is ours."""
+"""Name of the additional entry in requests and answers."""
 
 SERVER_NAME = "lerobot_policy_quantile"
-"""`server` in the metadata of our own server."""
+"""Value of `server` in the metadata of `qhead serve`."""
 
 PROTOCOL_VERSION = 1
 
-WISHES = ("quantiles", "spread", "ranks")
-"""What an answer can hold beside the actions, each with the chunk's steps as its first axis."""
+ANSWER_EXTRAS = ("quantiles", "spread", "ranks")
+"""What an answer can contain besides actions; the first axis is the chunk's steps."""
 
 
 class ErrorKind(StrEnum):
-    """Every error a client can be told."""
+    """Kinds of errors that a client can receive."""
 
     MALFORMED = "malformed"  # the frame is not the wire format
     INVALID = "invalid"  # a field has a value that is not allowed
-    BUSY = "busy"  # the queue is full, or the session's last request is still under way
+    BUSY = "busy"  # the queue is full, or the session's last request is still in progress
     DEADLINE = "deadline"  # no answer in time
     STALE = "stale"  # the observation is too old
     OUT_OF_ORDER = "out_of_order"  # a sequence number that does not increase
-    UNKNOWN_SESSION = "unknown_session"  # never begun here, expired, or lost with a restart
-    INFERENCE = "inference"  # the policy failed; the server's log says how
-    STOPPING = "stopping"  # the server drains
+    UNKNOWN_SESSION = "unknown_session"  # never begun, expired, or lost with a restart of the server
+    INFERENCE = "inference"  # the policy failed; see the server's log
+    STOPPING = "stopping"  # the server is stopping
 
 
 RETRY = frozenset({ErrorKind.BUSY, ErrorKind.DEADLINE, ErrorKind.STALE, ErrorKind.STOPPING})
-"""Errors that another try, with a fresh observation, may not meet."""
+"""Errors that a retry with a new observation may avoid."""
 
 
 @dataclass
 class RequestError(Exception):
-    """A request that is refused, as the client is told of it."""
+    """A request that was refused; the message is sent to the client."""
 
     kind: ErrorKind
     message: str
@@ -51,11 +51,11 @@ class RequestError(Exception):
 
     @property
     def retry(self) -> bool:
-        """Whether the same wish may succeed a moment later."""
+        """Whether a retry may succeed."""
         return self.kind in RETRY
 
     def text(self) -> str:
-        """The text frame."""
+        """The error as a text frame."""
         parts = {"error": self.kind, "field": self.field, "message": self.message, "retry": self.retry}
         return json.dumps(parts, ensure_ascii=False)
 
@@ -64,7 +64,7 @@ class RequestError(Exception):
 
 
 def parse_error(text: str) -> RequestError | None:
-    """The error in a text frame of our server; None for any other server's words."""
+    """The error in a text frame of `qhead serve`; None for text of other servers."""
     try:
         parts: Any = json.loads(text)
         return RequestError(ErrorKind(parts["error"]), str(parts["message"]), str(parts["field"]))

@@ -1,4 +1,4 @@
-"""A decoded frame becomes a request, or an error that names the field: nothing is computed before all of it holds."""
+"""Validates a decoded frame, before anything is computed: it becomes a request or an error that names the field."""
 
 import math
 from collections.abc import Mapping
@@ -8,68 +8,68 @@ from typing import Any
 import numpy as np
 
 from lerobot_policy_quantile.contract import Observation, Spec
-from lerobot_policy_quantile.serving.protocol import BLOCK, WISHES, ErrorKind, RequestError
+from lerobot_policy_quantile.serving.protocol import ANSWER_EXTRAS, BLOCK, ErrorKind, RequestError
 from lerobot_policy_quantile.util.names import nearest
 
 STATE = "observation/state"
 PROMPT = "prompt"
 MAX_PROMPT = 1000
-"""Characters of an instruction."""
+"""Largest number of characters of an instruction."""
 MAX_STATE = 1e6
 SIDES = (8, 2048)
-"""Smallest and largest height or width of a picture."""
+"""Smallest and largest height or width of an image, in pixels."""
 MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """Our own part of a request; every field may be left out."""
+class RequestOptions:
+    """The `qhead` entry of a request; every field is optional."""
 
     session: str | None = None
-    """Which session; the connection's own if left out."""
+    """Name of the session. Default: the connection's own."""
     new_session: bool = False
     """Begin another session on this connection."""
     reset: bool = False
-    """Begin a new episode before anything else; without observations, only that."""
+    """Begin a new episode first; a request without observations does only that."""
     seed: int | None = None
     """Seed of the episode that `reset` begins."""
     decoder: str | None = None
     """Decoder of the session from its next episode on; needs `reset`."""
     want: tuple[str, ...] = ()
-    """Which of quantiles, spread and ranks the answer shall hold."""
+    """Which of quantiles, spread and ranks the answer should contain."""
     sequence: int | None = None
-    """Number of the observation; must increase within an episode. The same again gives the same answer again."""
+    """Number of the observation; increases within an episode. A repeated request gets the same answer again."""
     sent: float | None = None
     """The client's monotonic clock when it sent this, in seconds."""
     age: float = 0.0
     """Seconds between observation and sending, by the client's monotonic clock."""
     deadline: float | None = None
-    """Seconds within which an answer is of use."""
+    """Seconds after which the answer is of no use."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks for."""
+    """A validated request."""
 
     observation: Observation | None
-    wishes: Wishes
+    options: RequestOptions
 
 
 def parse_request(message: Any, spec: Spec) -> Request:
-    """The request in a message; `RequestError` names what is wrong with it and what is allowed."""
+    """The request in a message; raises RequestError that names the field, the value and what is allowed."""
     if not isinstance(message, dict):
         raise RequestError(ErrorKind.INVALID, f"a request must be a map; got {type(message).__name__}")
-    wishes = _wishes(message.get(BLOCK, {}))
+    options = _options(message.get(BLOCK, {}))
     given = {name: value for name, value in message.items() if name != BLOCK}
-    if not given and wishes.reset:
-        return Request(None, wishes)
+    if not given and options.reset:
+        return Request(None, options)
     wanted = [*spec.cameras, STATE, PROMPT]
     if unknown := [name for name in given if name not in wanted]:
         raise _invalid(unknown[0][:80], f"is not read by this policy; it reads {', '.join(wanted)}", wanted)
     if missing := [name for name in wanted if name not in given]:
         raise _invalid(missing[0], f"is missing; this policy reads {', '.join(wanted)}")
     images = {name: _image(name, given[name]) for name in spec.cameras}
-    return Request(Observation(images, _state(given[STATE], spec.state_dim), _prompt(given[PROMPT])), wishes)
+    return Request(Observation(images, _state(given[STATE], spec.state_dim), _prompt(given[PROMPT])), options)
 
 
 def _image(name: str, value: Any) -> Any:
@@ -107,13 +107,13 @@ def _prompt(value: Any) -> str:
     return value
 
 
-def _wishes(block: Any) -> Wishes:
+def _options(block: Any) -> RequestOptions:
     if not isinstance(block, dict):
         raise _invalid(BLOCK, f"must be a map; got {_kind(block)}")
-    allowed = [*Wishes.__dataclass_fields__]
+    allowed = [*RequestOptions.__dataclass_fields__]
     if unknown := [name for name in block if name not in allowed]:
         raise _invalid(f"{BLOCK}.{unknown[0][:80]}", f"is not known; allowed are {', '.join(allowed)}", allowed)
-    wishes = Wishes(
+    options = RequestOptions(
         session=_text(block, "session"),
         new_session=_flag(block, "new_session"),
         reset=_flag(block, "reset"),
@@ -125,11 +125,11 @@ def _wishes(block: Any) -> Wishes:
         age=_seconds(block, "age") or 0.0,
         deadline=_seconds(block, "deadline"),
     )
-    if not wishes.reset and (wishes.seed is not None or wishes.decoder is not None or wishes.new_session):
+    if not options.reset and (options.seed is not None or options.decoder is not None or options.new_session):
         raise _invalid(f"{BLOCK}.reset", "must be true with seed, decoder or new_session: they begin an episode")
-    if wishes.new_session and wishes.session is not None:
+    if options.new_session and options.session is not None:
         raise _invalid(f"{BLOCK}.session", "must be left out with new_session: the server names new sessions")
-    return wishes
+    return options
 
 
 def _text(block: Mapping[str, Any], name: str) -> str | None:
@@ -164,8 +164,8 @@ def _seconds(block: Mapping[str, Any], name: str, *, negative: bool = False) -> 
 
 def _want(block: Mapping[str, Any]) -> tuple[str, ...]:
     value = block.get("want", [])
-    if not isinstance(value, list) or not all(isinstance(name, str) and name in WISHES for name in value):
-        raise _invalid(f"{BLOCK}.want", f"must be a list of {', '.join(WISHES)}; got {str(value)[:80]}")
+    if not isinstance(value, list) or not all(isinstance(name, str) and name in ANSWER_EXTRAS for name in value):
+        raise _invalid(f"{BLOCK}.want", f"must be a list of {', '.join(ANSWER_EXTRAS)}; got {str(value)[:80]}")
     return tuple(value)
 
 

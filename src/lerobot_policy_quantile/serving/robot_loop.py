@@ -1,8 +1,8 @@
-"""A robot that executes chunks from a server, at its own rate, and holds still whenever it has none.
+"""Control loop of a robot that executes a server's chunks at a fixed rate and holds still when it has none.
 
-Every tick sends exactly one command: the next action of the chunk, or `hold`. Questions run in a thread of their own,
-so a server that is slow, busy, killed or gone makes the robot stand still, never wait. An observation that is missing,
-old or the same as the last one is not asked about.
+Every tick sends exactly one command: the next action of the chunk, or `hold`. Requests run in a background thread, so
+the robot holds still, and the loop keeps its rate, when the server is slow, busy or unreachable. Observations that are
+missing, old or repeated are not sent.
 """
 
 import time
@@ -15,59 +15,59 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from lerobot_policy_quantile.serving.asking import Asker, Question
+from lerobot_policy_quantile.serving.background_client import BackgroundClient, TimedObservation
 from lerobot_policy_quantile.serving.spread import Replanning, served_grippers
 
 Array = NDArray[Any]
 
 
-class Seen(NamedTuple):
-    """What the robot's cameras and joints say, in the server's words."""
+class RobotObservation(NamedTuple):
+    """Camera images and joint state, under the server's field names."""
 
     observation: Mapping[str, Any]
     captured: float
-    """time.monotonic() of the moment it shows."""
+    """`time.monotonic()` when it was captured."""
     frame: int
-    """Counts up with every new picture; the same number is the same picture."""
+    """Number of the frame; increases with every new one."""
 
 
 class Robot(Protocol):
-    """What the loop asks of an arm. No call may take longer than a tick."""
+    """The interface of a robot. No call may take longer than a tick."""
 
-    def observe(self) -> Seen | None:
+    def observe(self) -> RobotObservation | None:
         """The newest observation, or None if there is none."""
 
     def act(self, action: Float[Array, " d"]) -> None:
         """Command one action."""
 
     def hold(self) -> None:
-        """Stay where it is."""
+        """Hold the current position."""
 
 
 @dataclass
 class LoopReport:
-    """What a run of the loop did."""
+    """Counts of one run."""
 
     ticks: int = 0
     executed: int = 0
     held: int = 0
     chunks: int = 0
     unusable: int = 0
-    """Observations that were missing, old or repeated."""
+    """Observations that were missing, too old or repeated."""
     late_ticks: int = 0
 
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """How the loop runs."""
+    """Rate and replanning of the loop."""
 
     hz: float = 20.0
     n_action_steps: int | None = None
-    """Actions of a chunk to execute; the server's own number if None."""
+    """Actions of a chunk to execute; None: the server's number."""
     max_age: float = 0.3
-    """Oldest observation to ask about, in seconds."""
+    """Largest age of an observation that is sent, in seconds."""
     replanning: Replanning | None = None
-    """Ask again sooner where the policy is in doubt."""
+    """Replan earlier where the predicted spread is large; None: never."""
 
     def __post_init__(self) -> None:
         if self.hz <= 0 or self.max_age <= 0:
@@ -77,18 +77,18 @@ class LoopSettings:
 
 
 class RobotLoop:
-    """Robot and asker, tick by tick."""
+    """Runs a robot with a background client."""
 
-    def __init__(self, robot: Robot, asker: Asker, settings: LoopSettings | None = None) -> None:
-        self._robot, self._asker, self._settings = robot, asker, settings or LoopSettings()
-        if self._settings.replanning is not None and "spread" not in asker.want:
-            raise ValueError(f"want must hold 'spread' for adaptive replanning; got {asker.want}")
+    def __init__(self, robot: Robot, client: BackgroundClient, settings: LoopSettings | None = None) -> None:
+        self._robot, self._client, self._settings = robot, client, settings or LoopSettings()
+        if self._settings.replanning is not None and "spread" not in client.want:
+            raise ValueError(f"want must hold 'spread' for adaptive replanning; got {client.want}")
         self._plan: deque[Float[Array, " d"]] = deque()
         self._last_frame: int | None = None
         self.report = LoopReport()
 
     def run(self, *, ticks: int, done: Callable[[], bool] = lambda: False) -> LoopReport:
-        """So many ticks, or until `done`; the robot holds at the end and when anything is raised."""
+        """Run for `ticks` ticks or until `done`; the robot holds at the end, also after an exception."""
         period = 1 / self._settings.hz
         due = time.monotonic()
         try:
@@ -100,7 +100,7 @@ class RobotLoop:
                 wait = due - time.monotonic()
                 if wait > 0:
                     time.sleep(wait)
-                else:  # a late tick is not made up for by a hurried one
+                else:  # late: the next ticks keep their full period
                     self.report.late_ticks += 1
                     due = time.monotonic()
         finally:
@@ -108,11 +108,11 @@ class RobotLoop:
         return self.report
 
     def tick(self) -> None:
-        """One command to the robot."""
+        """Send one command to the robot."""
         self.report.ticks += 1
-        if self._asker.waiting and (answer := self._asker.take()) is not None:
+        if self._client.waiting and (answer := self._client.poll()) is not None:
             self._follow(answer)
-        if not self._plan and not self._asker.waiting:
+        if not self._plan and not self._client.waiting:
             self._ask()
         if self._plan:
             self._robot.act(self._plan.popleft())
@@ -125,9 +125,9 @@ class RobotLoop:
         actions = np.asarray(answer["actions"])
         if not np.isfinite(actions).all():
             raise ValueError("the server answered with actions that are not finite")
-        steps = self._settings.n_action_steps or int(self._asker.metadata["n_action_steps"])
+        steps = self._settings.n_action_steps or int(self._client.metadata["n_action_steps"])
         if self._settings.replanning is not None:
-            grippers = served_grippers(self._asker.metadata)
+            grippers = served_grippers(self._client.metadata)
             steps = min(steps, self._settings.replanning.steps(answer["spread"], grippers))
         self._plan = deque(actions[:steps])
         self.report.chunks += 1
@@ -139,4 +139,4 @@ class RobotLoop:
             self.report.unusable += 1
             return
         self._last_frame = seen.frame
-        self._asker.ask(Question(seen.observation, seen.captured))
+        self._client.submit(TimedObservation(seen.observation, seen.captured))

@@ -1,7 +1,7 @@
-"""The policy server: openpi's websocket protocol, with a door that holds.
+"""The policy server: openpi's websocket protocol with access control, input validation and time limits.
 
-Whoever connects without the token hears 401; whoever sends nonsense gets a sentence and costs nothing; a slow client is
-dropped; inference runs beside the event loop; a robot never receives a number that is not finite.
+Connections without the token are refused (HTTP 401). Malformed requests are rejected before any inference. Clients that
+send or read too slowly are disconnected. Inference runs beside the event loop. Actions are always finite.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from lerobot_policy_quantile.serving.protocol import (
     ErrorKind,
     RequestError,
 )
-from lerobot_policy_quantile.serving.request import Request, Wishes, parse_request
+from lerobot_policy_quantile.serving.request import Request, RequestOptions, parse_request
 from lerobot_policy_quantile.serving.session import Connection, Session, Sessions
 from lerobot_policy_quantile.serving.spread import motion_spread, spread
 from lerobot_policy_quantile.serving.wire import Limits, WireError, pack, unpack
@@ -46,7 +46,7 @@ HEALTH, METRICS = "/healthz", "/metrics"
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Where the server listens and what it allows. The defaults suit one machine and a handful of robots."""
+    """Address, access and limits. The defaults suit one machine and a few robots. Times are in seconds."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -59,19 +59,19 @@ class ServerSettings:
     max_queue: int = 64
     window: float = 0.003
     deadline: float = 10.0
-    """Longest wait for an answer; requests may ask for less."""
+    """Longest wait for an answer; a request may set a shorter one."""
     max_age: float = 1.0
-    """Oldest observation that is acted upon, where the client says when it was made."""
+    """Largest age of an observation, if the client reports it."""
     max_connections: int = 256
     message_timeout: float = 6.0
-    """Seconds from a message's first byte to its last; also for reading an answer."""
+    """Longest time from a message's first byte to its last, and for reading an answer."""
     drain: float = 10.0
-    """Seconds for requests under way when the server is told to stop."""
+    """Time to finish requests in progress when stopping."""
     first_seed: int = 0
     decoder: str | None = None
     sessions_per_connection: int = 16
     idle: float = 600.0
-    """Seconds after which an unused session is forgotten."""
+    """Time after which an unused session is dropped."""
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.token:
@@ -90,7 +90,7 @@ class ServerSettings:
             raise ValueError(f"window and drain must not be negative; got {self.window} and {self.drain}")
 
     def tls(self) -> ssl.SSLContext | None:
-        """The certificate, if there is one."""
+        """TLS context with the certificate; None without one."""
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -99,7 +99,7 @@ class ServerSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; names other than localhost may mean anything."""
+    """Whether an address is reachable from this machine only; of names, only localhost counts."""
     if host == "localhost":
         return True
     try:
@@ -109,7 +109,7 @@ def is_loopback(host: str) -> bool:
 
 
 class PolicyServer:
-    """A model behind a socket. `start`, `stop`, or `run` until `stopping` is set."""
+    """Serves a model. Call `start` and `stop`, or `run` until `stopping` is set."""
 
     def __init__(self, model: Model, settings: ServerSettings) -> None:
         settings.guard.require_fits(model.spec.action_dim)
@@ -124,17 +124,17 @@ class PolicyServer:
             idle=settings.idle,
         )
         if settings.decoder is not None:
-            model.begin(0, settings.decoder)  # a wrong decoder is known before anyone connects
+            model.begin(0, settings.decoder)  # refuses an unknown decoder before clients connect
         self.port = settings.port
-        """The port it listens on; once it has started, also where any free one (0) was asked for."""
+        """Port it listens on; the actual one after `start` if 0 (any free port) was requested."""
         self._open: set[WatchedConnection] = set()
         self._under_way = 0
         self._server: Server
         self._batcher: Batcher
-        self._watchman: asyncio.Task[None]
+        self._cleanup: asyncio.Task[None]
 
     async def start(self) -> None:
-        """Listen."""
+        """Start listening."""
         settings = self._settings
         self._batcher = Batcher(
             self._model,
@@ -144,15 +144,15 @@ class PolicyServer:
             window=settings.window,
             clients=lambda: len(self._open),
         )
-        self._watchman = asyncio.create_task(self._watch())
+        self._cleanup = asyncio.create_task(self._watch())
         self._server = await serve(
             self._handle,
             settings.host,
             settings.port,
-            process_request=self._door,
+            process_request=self._admit,
             create_connection=WatchedConnection,
-            compression=None,  # nothing that arrives is inflated
-            origins=[None],  # a page in a browser may not speak to this machine's server
+            compression=None,  # no decompression of untrusted data
+            origins=[None],  # refuses web pages, which a browser would let connect to localhost
             max_size=settings.limits.size,
             max_queue=1,
             open_timeout=settings.message_timeout,
@@ -170,28 +170,28 @@ class PolicyServer:
         await self.stop()
 
     async def stop(self) -> None:
-        """Take no new connections or requests, finish those under way, close."""
+        """Refuse new connections and requests, finish those in progress, close."""
         self.stopping.set()
         self._server.close(close_connections=False)
         until = time.monotonic() + self._settings.drain
         while self._under_way and time.monotonic() < until:
             await asyncio.sleep(0.01)
         await asyncio.gather(*(c.close(1001, "the server is stopping") for c in self._open), return_exceptions=True)
-        self._watchman.cancel()
+        self._cleanup.cancel()
         await self._batcher.close()
         self._server.close()
         await self._server.wait_closed()
 
-    # --- the door ---------------------------------------------------------------------------------
+    # --- access -----------------------------------------------------------------------------------
 
-    def _door(self, connection: ServerConnection, request: HttpRequest) -> Response | None:
-        """Health is public; everything else needs the token, if there is one."""
+    def _admit(self, connection: ServerConnection, request: HttpRequest) -> Response | None:
+        """Refuse a connection, or None to accept it. Only /healthz works without the token."""
         path = request.path.partition("?")[0]
         if path == HEALTH:
             if self.stopping.is_set():
                 return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "stopping\n")
             return connection.respond(HTTPStatus.OK, "OK\n")
-        if not self._knows_token(request):
+        if not self._has_token(request):
             self.metrics.refused.labels("token").inc()
             return connection.respond(
                 HTTPStatus.UNAUTHORIZED, "a token is needed: Authorization: Api-Key followed by the server's token\n"
@@ -207,8 +207,8 @@ class PolicyServer:
             )
         return None
 
-    def _knows_token(self, request: HttpRequest) -> bool:
-        """Compared in constant time, as hashes, so that neither content nor length of the token can be timed."""
+    def _has_token(self, request: HttpRequest) -> bool:
+        """Compare hashes in constant time, so that timing reveals neither content nor length of the token."""
         if self._settings.token is None:
             return True
         given = request.headers.get_all("Authorization")
@@ -225,7 +225,7 @@ class PolicyServer:
         return response
 
     async def _watch(self) -> None:
-        """Drop connections whose message does not come to its end; forget sessions nobody uses."""
+        """Drop connections with overdue messages and sessions that are no longer used."""
         while True:
             await asyncio.sleep(min(0.5, self._settings.message_timeout / 4))
             late = time.monotonic() - self._settings.message_timeout
@@ -242,9 +242,9 @@ class PolicyServer:
         self._open.add(connection)
         self.metrics.connections.set(len(self._open))
         try:
-            await self._converse(connection, Connection())
+            await self._exchange(connection, Connection())
         except ConnectionClosed:
-            pass  # clients come and go
+            pass  # the client disconnected
         except TimeoutError:
             self.metrics.refused.labels("slow").inc()
             connection.drop()
@@ -252,7 +252,7 @@ class PolicyServer:
             self._open.discard(connection)
             self.metrics.connections.set(len(self._open))
 
-    async def _converse(self, connection: WatchedConnection, state: Connection) -> None:
+    async def _exchange(self, connection: WatchedConnection, state: Connection) -> None:
         await self._send(connection, pack(self.metadata()))
         while True:
             frame = await connection.recv()
@@ -269,7 +269,7 @@ class PolicyServer:
                 return
 
     async def _send(self, connection: WatchedConnection, frame: bytes | str) -> None:
-        """A client that does not read its answers is as slow as one that does not finish its questions."""
+        """Send a frame; TimeoutError if the client does not read it in time."""
         async with asyncio.timeout(self._settings.message_timeout):
             await connection.send(frame)
 
@@ -295,7 +295,7 @@ class PolicyServer:
     # --- a request --------------------------------------------------------------------------------
 
     async def _reply(self, frame: bytes | str, state: Connection, arrived: float) -> tuple[bytes | str, bool]:
-        """The answer's frame, and whether the conversation goes on after it."""
+        """The answer's frame, and whether the connection stays open."""
         try:
             message = self._message(frame)
             state.ours |= isinstance(message, dict) and isinstance(message.get(BLOCK), dict)
@@ -305,11 +305,11 @@ class PolicyServer:
             self.metrics.requests.labels("refused").inc()
             self.metrics.errors.labels(error.kind).inc()
             return error.text(), state.ours
-        except Exception:  # the last door: a client hears of a fault of ours, the log has the rest
+        except Exception:  # any other failure must not end the server; details go to the log
             log.exception("a request failed in the server")
             self.metrics.requests.labels("failed").inc()
             self.metrics.errors.labels(ErrorKind.INFERENCE).inc()
-            return RequestError(ErrorKind.INFERENCE, "the server failed; its log says more").text(), state.ours
+            return RequestError(ErrorKind.INFERENCE, "the server failed; see its log").text(), state.ours
         self.metrics.requests.labels("answered").inc()
         return answer, True
 
@@ -324,24 +324,24 @@ class PolicyServer:
             raise RequestError(ErrorKind.MALFORMED, str(error)) from None
 
     async def _answer(self, request: Request, frame: bytes | str, state: Connection, arrived: float) -> bytes:
-        wishes = request.wishes
-        if wishes.want and not self._model.spec.levels:
+        options = request.options
+        if options.want and not self._model.spec.levels:
             raise RequestError(ErrorKind.INVALID, "this policy predicts no quantiles; leave want out", f"{BLOCK}.want")
-        age = wishes.age + state.transit(wishes.sent, arrived)
+        age = options.age + state.transit(options.sent, arrived)
         if age > self._settings.max_age and request.observation is not None:
             raise RequestError(
                 ErrorKind.STALE, f"the observation is {age:.3f} s old; at most {self._settings.max_age:g} s", "age"
             )
-        fingerprint = b"" if wishes.sequence is None else _fingerprint(frame)
-        if repeated := self._sessions.repeated(wishes, state, fingerprint):
-            return repeated  # its answer was lost on the way: the episode does not move on twice
-        session = self._sessions.find(wishes, state)
+        fingerprint = b"" if options.sequence is None else _fingerprint(frame)
+        if repeated := self._sessions.repeated(options, state, fingerprint):
+            return repeated  # a retry of a request whose answer was lost: the episode must not advance twice
+        session = self._sessions.find(options, state)
         if request.observation is None:
             return pack({BLOCK: _about(session)})
-        if wishes.sequence is not None and wishes.sequence <= session.sequence:
+        if options.sequence is not None and options.sequence <= session.sequence:
             raise RequestError(
                 ErrorKind.OUT_OF_ORDER,
-                f"sequence must increase; got {wishes.sequence} after {session.sequence}",
+                f"sequence must increase; got {options.sequence} after {session.sequence}",
                 f"{BLOCK}.sequence",
             )
         session.busy = True
@@ -349,17 +349,17 @@ class PolicyServer:
             computed = await self._batcher.compute(
                 request.observation,
                 session.memory,
-                deadline=arrived + min(wishes.deadline or self._settings.deadline, self._settings.deadline),
-                stale_at=arrived + self._settings.max_age - age if wishes.sent is not None or wishes.age else np.inf,
+                deadline=arrived + min(options.deadline or self._settings.deadline, self._settings.deadline),
+                stale_at=arrived + self._settings.max_age - age if options.sent is not None or options.age else np.inf,
             )
         finally:
             session.busy = False
-        answer = pack(self._compose(computed, session, wishes))
-        if wishes.sequence is not None:
-            session.sequence, session.fingerprint, session.answer = wishes.sequence, fingerprint, answer
+        answer = pack(self._compose(computed, session, options))
+        if options.sequence is not None:
+            session.sequence, session.fingerprint, session.answer = options.sequence, fingerprint, answer
         return answer
 
-    def _compose(self, computed: Computed, session: Session, wishes: Wishes) -> dict[str, Any]:
+    def _compose(self, computed: Computed, session: Session, options: RequestOptions) -> dict[str, Any]:
         prediction = computed.prediction
         try:
             guarded = self._settings.guard.check(prediction.actions, session.last_action)
@@ -373,14 +373,14 @@ class PolicyServer:
             doubt = motion_spread(widths, self._model.spec.grippers).mean()
             self.metrics.spread.observe(float(np.nan_to_num(doubt, posinf=1e9)))
             extras = {"quantiles": prediction.quantiles, "spread": widths, "ranks": prediction.ranks}
-            answer |= {name: extras[name] for name in wishes.want if extras[name] is not None}
+            answer |= {name: extras[name] for name in options.want if extras[name] is not None}
         answer["server_timing"] = {
             "queue_ms": 1e3 * computed.queue_seconds,
             "infer_ms": 1e3 * computed.infer_seconds,
             "batch_size": computed.batch_size,
         }
         about = _about(session) | {"guarded_steps": guarded.steps_changed}
-        return answer | {BLOCK: about | ({} if wishes.sequence is None else {"sequence": wishes.sequence})}
+        return answer | {BLOCK: about | ({} if options.sequence is None else {"sequence": options.sequence})}
 
 
 def _about(session: Session) -> dict[str, Any]:
@@ -393,5 +393,5 @@ def _hashed(text: str) -> bytes:
 
 
 def _fingerprint(frame: bytes | str) -> bytes:
-    """Of a whole request: who repeats one sends the very same bytes."""
+    """Digest of a request's frame: a repeated request has exactly the same bytes."""
     return hashlib.blake2b(frame.encode() if isinstance(frame, str) else frame, digest_size=16).digest()

@@ -1,8 +1,8 @@
-"""Sessions: what an episode remembers, kept apart from the connection it came through.
+"""Sessions: the state of an episode, kept separately from connections.
 
-A connection has a session of its own and may open more or name one it had before: a robot that lost its network goes on
-with the same latents. Sessions nobody has used for a while are forgotten, and a connection that opens too many forgets
-its own oldest, never another's.
+A connection has its own session and can open further ones or name an earlier one: a robot that lost its connection
+continues with the same latents. Unused sessions are dropped after a while; a connection that opens too many loses its
+own oldest one, never another connection's.
 """
 
 import hashlib
@@ -14,45 +14,45 @@ from typing import Any
 
 from lerobot_policy_quantile.contract import Array, Model
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError
-from lerobot_policy_quantile.serving.request import Wishes
+from lerobot_policy_quantile.serving.request import RequestOptions
 
 
 @dataclass
 class Session:
-    """One client's episodes, one after the other."""
+    """Consecutive episodes of one client."""
 
     name: str
     seed: int
-    """Seed of the first episode; later ones without a seed of their own are derived from it."""
+    """Seed of the first episode; seeds of later episodes are derived from it unless given."""
     decoder: str | None
     memory: Any
     episode: int = 0
     sequence: int = -1
     fingerprint: bytes = b""
-    """Of the last numbered request, to know a repeated one."""
+    """Of the last numbered request, to recognise a repeated one."""
     answer: bytes = b""
     last_action: Array | None = None
     busy: bool = False
     used: float = 0.0
     owner: object = None
-    """Badge of the connection that used it last; not the connection itself, which would make a cycle: a session that
-    is forgotten shall be free at once."""
+    """Identity of the connection that used it last; not the connection itself, which would create a reference cycle
+    and keep a dropped session in memory."""
 
 
 @dataclass
 class Connection:
-    """What the server remembers of one connection."""
+    """State of one connection."""
 
     session: Session | None = None
     ours: bool = False
-    """Whether the client has spoken our part of the protocol; then errors leave the connection open."""
+    """Whether the client has sent a `qhead` entry; then errors leave the connection open."""
     opened: list[Session] = field(default_factory=list)
     fastest: float | None = None
-    """Smallest difference seen between our clock at arrival and the client's at sending."""
-    badge: object = field(default_factory=object)
+    """Smallest observed difference between the server's clock at arrival and the client's at sending."""
+    identity: object = field(default_factory=object)
 
     def transit(self, sent: float | None, arrived: float) -> float:
-        """How much longer than the fastest one this request was under way; clocks need not agree, only run."""
+        """Seconds this request was in transit beyond the fastest one; the clocks need not be synchronised."""
         if sent is None:
             return 0.0
         lag = arrived - sent
@@ -61,7 +61,7 @@ class Connection:
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """The seed of the n-th episode of a session; the first one's is the session's own."""
+    """Seed of the n-th episode of a session; the first episode has the session's seed."""
     if episode == 0:
         return seed
     digest = hashlib.sha256(f"episode {seed} {episode}".encode()).digest()
@@ -89,14 +89,14 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(self, wishes: Wishes, connection: Connection) -> Session:
-        """The session a request speaks of, its episode begun anew if the request says so."""
-        if wishes.session is not None:
-            session = self._known(wishes.session)
+    def find(self, options: RequestOptions, connection: Connection) -> Session:
+        """The session of a request, with a new episode if the request resets it."""
+        if options.session is not None:
+            session = self._known(options.session)
             self._adopt(session, connection)
-        elif wishes.new_session or connection.session is None or connection.session.name not in self._sessions:
-            session = self._begin(wishes, connection)
-            if connection.session is None or not wishes.new_session:
+        elif options.new_session or connection.session is None or connection.session.name not in self._sessions:
+            session = self._begin(options, connection)
+            if connection.session is None or not options.new_session:
                 connection.session = session
             return session
         else:
@@ -104,13 +104,13 @@ class Sessions:
         if session.busy:
             raise RequestError(ErrorKind.BUSY, "the session's last request is still being answered; wait for it")
         session.used = self._clock()
-        if wishes.reset:
-            self._reset(session, wishes)
+        if options.reset:
+            self._reset(session, options)
         return session
 
-    def repeated(self, wishes: Wishes, connection: Connection, fingerprint: bytes) -> bytes:
-        """The answer that a numbered request has had already; empty if it is new."""
-        session = self._sessions.get(wishes.session) if wishes.session else connection.session
+    def repeated(self, options: RequestOptions, connection: Connection, fingerprint: bytes) -> bytes:
+        """The stored answer to a repeated request; empty if the request is new."""
+        session = self._sessions.get(options.session) if options.session else connection.session
         return session.answer if session is not None and fingerprint and session.fingerprint == fingerprint else b""
 
     def _known(self, name: str) -> Session:
@@ -124,19 +124,19 @@ class Sessions:
         return session
 
     def _adopt(self, session: Session, connection: Connection) -> None:
-        if session.owner is not connection.badge:
-            session.owner = connection.badge
+        if session.owner is not connection.identity:
+            session.owner = connection.identity
             self._remember(session, connection)
 
-    def _begin(self, wishes: Wishes, connection: Connection) -> Session:
+    def _begin(self, options: RequestOptions, connection: Connection) -> Session:
         self.forget_idle()
         if len(self._sessions) >= self._limit:
             raise RequestError(ErrorKind.BUSY, f"the server keeps {self._limit} sessions and all are in use")
-        seed = self._next_seed if wishes.seed is None else wishes.seed
-        decoder = self._decoder if wishes.decoder is None else wishes.decoder
+        seed = self._next_seed if options.seed is None else options.seed
+        decoder = self._decoder if options.decoder is None else options.decoder
         memory = self._memory(seed, decoder)
-        self._next_seed += wishes.seed is None
-        session = Session(secrets.token_hex(16), seed, decoder, memory, used=self._clock(), owner=connection.badge)
+        self._next_seed += options.seed is None
+        session = Session(secrets.token_hex(16), seed, decoder, memory, used=self._clock(), owner=connection.identity)
         self._sessions[session.name] = session
         self._remember(session, connection)
         return session
@@ -145,13 +145,13 @@ class Sessions:
         connection.opened.append(session)
         while len(connection.opened) > self._per_connection:
             oldest = connection.opened.pop(0)
-            if oldest.owner is connection.badge and not oldest.busy:
+            if oldest.owner is connection.identity and not oldest.busy:
                 self._sessions.pop(oldest.name, None)
 
-    def _reset(self, session: Session, wishes: Wishes) -> None:
-        decoder = session.decoder if wishes.decoder is None else wishes.decoder
+    def _reset(self, session: Session, options: RequestOptions) -> None:
+        decoder = session.decoder if options.decoder is None else options.decoder
         episode = session.episode + 1
-        seed = episode_seed(session.seed, episode) if wishes.seed is None else wishes.seed
+        seed = episode_seed(session.seed, episode) if options.seed is None else options.seed
         session.memory = self._memory(seed, decoder)
         session.decoder, session.episode, session.sequence, session.last_action = decoder, episode, -1, None
         session.fingerprint = session.answer = b""
@@ -163,7 +163,7 @@ class Sessions:
             raise RequestError(ErrorKind.INVALID, str(error), f"{BLOCK}.decoder") from None
 
     def forget_idle(self) -> None:
-        """Drop sessions that nobody has used for the idle time."""
+        """Drop sessions that have not been used for the idle time."""
         horizon = self._clock() - self._idle
         for name in [s.name for s in self._sessions.values() if s.used < horizon and not s.busy]:
             del self._sessions[name]

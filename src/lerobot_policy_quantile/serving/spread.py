@@ -1,4 +1,4 @@
-"""How unsure a policy is, step by step, and how far to follow it (adaptive replanning).
+"""Spread of the predicted distribution at each step, and adaptive replanning based on it.
 
 Spread is the width of the central 80 % interval, in action units, of each coordinate at each step of a chunk.
 """
@@ -16,19 +16,19 @@ MASS = 0.8
 
 
 def spread(quantiles: Float[Array, "h d k"], levels: Sequence[float]) -> Float[Array, "h d"]:
-    """Q(0.9) - Q(0.1), linear between the levels and beyond them."""
+    """Q(0.9) - Q(0.1), interpolated linearly between the levels and extrapolated beyond them."""
     width: Float[Array, "h d"] = _at(quantiles, levels, (1 + MASS) / 2) - _at(quantiles, levels, (1 - MASS) / 2)
     return width
 
 
 def motion_spread(widths: Float[Array, "h d"], grippers: Sequence[int]) -> Float[Array, " h"]:
-    """Mean spread of the motion coordinates at each step. A gripper is open or closed: its width is no doubt."""
+    """Mean spread of the motion dimensions at each step. Grippers are left out: they are open or closed."""
     mean: Float[Array, " h"] = np.delete(widths, list(grippers), axis=1).mean(axis=1)
     return mean
 
 
 def served_grippers(metadata: Mapping[str, Any]) -> tuple[int, ...]:
-    """The grippers a server names; one that is older than the entry means the last coordinate."""
+    """Gripper dimensions in a server's metadata; the last dimension if an older server does not list them."""
     return tuple(metadata.get("grippers", (-1,)))
 
 
@@ -42,7 +42,7 @@ def _at(quantiles: Float[Array, "h d k"], levels: Sequence[float], rank: float) 
 
 @dataclass(frozen=True)
 class Replanning:
-    """Execute the steps whose mean spread over the motion coordinates stays under a threshold, then ask again.
+    """Execute the steps whose mean spread over the motion dimensions stays below a threshold, then replan.
 
     At least `minimum` steps are executed, at most `maximum` (the chunk if None).
     """
@@ -58,7 +58,7 @@ class Replanning:
             raise ValueError(f"minimum must lie in 1..maximum; got {self.minimum} and {self.maximum}")
 
     def steps(self, widths: Float[Array, "h d"], grippers: Sequence[int]) -> int:
-        """How many steps of a chunk to execute; `grippers` are the coordinates that do not count."""
+        """Number of steps of a chunk to execute; `grippers` are the dimensions that do not count."""
         doubt = motion_spread(widths, grippers) > self.threshold
         certain = int(np.argmax(doubt)) if doubt.any() else len(doubt)
         most = len(doubt) if self.maximum is None else min(self.maximum, len(doubt))

@@ -1,9 +1,9 @@
 """openpi's wire format: msgpack, with arrays and numpy scalars as maps of dtype, shape and bytes.
 
-Nothing that arrives is trusted. `unpack` first walks over the headers, which costs no memory, and refuses what is cut
-short, nested too deep or made of too many objects; then msgpack decodes; then every array's dtype must be on a list
-and its declared shape must be exactly its bytes. No code is ever built from data: no pickle, no object arrays, no
-extension types, no dtype parsed from a foreign text.
+Frames are untrusted input. `unpack` first scans the headers, without allocating memory, and refuses frames that are
+truncated, nested too deeply or made of too many objects; then msgpack decodes; then each array's dtype must be in a
+fixed list and its shape must match its number of bytes. Data never becomes code: no pickle, no object arrays, no
+extension types, no parsed dtypes.
 """
 
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     text: np.dtype(text)
     for text in ("|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "|b1")
 }
-"""Element types that are let in, by openpi's spelling."""
+"""Allowed element types, in openpi's spelling."""
 
 
 class WireError(ValueError):
-    """A frame that is not what the wire format allows."""
+    """A frame that violates the wire format or its limits."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a frame may be before anything in it is looked at."""
+    """Largest size, depth and number of objects of a frame."""
 
     size: int = 16 * MEBIBYTE
     depth: int = 8
@@ -43,7 +43,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def pack(message: Any) -> bytes:
-    """A message as openpi's clients and servers read it."""
+    """Encode a message for openpi clients and servers."""
     packed: bytes = msgpack.packb(message, default=_portable)
     return packed
 
@@ -58,7 +58,7 @@ def _portable(value: Any) -> dict[bytes, Any]:
 
 
 def unpack(frame: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
-    """The message in a frame, or a WireError that says which limit it broke."""
+    """Decode a frame; raises WireError that names the violated limit."""
     require_bounded(frame, limits)
     try:
         message = msgpack.unpackb(frame, strict_map_key=True, max_str_len=limits.text)
@@ -72,7 +72,7 @@ def _reason(error: Exception) -> str:
 
 
 def _open(value: Any, limits: Limits) -> Any:
-    """Maps that stand for arrays become arrays; the nesting is already known to be shallow."""
+    """Replace maps that encode arrays by arrays; the depth has been checked before."""
     if isinstance(value, list):
         return [_open(item, limits) for item in value]
     if not isinstance(value, dict):
@@ -116,7 +116,7 @@ def _dtype(value: Mapping[bytes, Any]) -> np.dtype[Any]:
     return DTYPES[text]
 
 
-# --- the walk over the headers -------------------------------------------------------------------
+# --- scan of the headers -------------------------------------------------------------------------
 
 _SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 """First byte of bytes and texts -> width of the length that follows."""
@@ -128,7 +128,7 @@ _CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 def require_bounded(frame: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
-    """Refuse a frame that is too large, cut short, too deep or of too many objects, by its headers alone."""
+    """Raise WireError, from the headers alone, if a frame is too large, truncated, too deep or has too many objects."""
     if len(frame) > limits.size:
         raise WireError(f"frame must have at most {limits.size} bytes; got {len(frame)}")
     at, seen, open_objects = 0, 0, [1]
@@ -150,7 +150,7 @@ def require_bounded(frame: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
 
 
 def _step(frame: bytes, at: int) -> tuple[int, int]:
-    """Where the next header stands, and how many objects this one opens."""
+    """Position of the next header, and the number of objects that this one contains."""
     if at >= len(frame):
         raise WireError("frame ends in the middle of a message")
     first = frame[at]

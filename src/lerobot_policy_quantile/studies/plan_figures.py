@@ -1,4 +1,4 @@
-"""Figures of a plan's results: a row per variant and decoder with its 95 % interval, the paper's number beside it."""
+"""Figures of a study's results: one row per variant and decoder with its 95 % interval and the paper's number."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from lerobot_policy_quantile.evaluation.tables.sheet import TITLES
 from lerobot_policy_quantile.studies.plans import load_study
 
 WHOLE = ("", "Overall", "Mean")
-"""Lines over all suites of a benchmark."""
+"""Names of rows over all suites of a benchmark."""
 
 
 def figures_of(study: str, rows: Sequence[Row], facts: Facts) -> dict[str, Figure]:
-    """One figure per benchmark, variants in the plan's order: its headline column, or the last that has figures."""
+    """One figure per benchmark, variants in the study's order, of the last column that has values."""
     found = {}
     for benchmark in benchmarks_in(rows):
         lines = [line for line in lines_of(benchmark, rows, facts) if line.suite in WHOLE]
@@ -31,7 +31,7 @@ def figures_of(study: str, rows: Sequence[Row], facts: Facts) -> dict[str, Figur
 
 
 def _paper_rows(study: str, benchmark: str) -> list[PublishedRow]:
-    """Those of the plan first, then the benchmark's own."""
+    """The study's published rows first, then those of the benchmark."""
     tables = (*study_tables(study).values(), *published_tables(benchmark).values())
     return [row for rows in tables for row in rows if row.variant is not None]
 

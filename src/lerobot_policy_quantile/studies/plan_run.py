@@ -19,12 +19,12 @@ from typing import Any
 import psutil
 
 from lerobot_policy_quantile.studies.plans.commands import Step, Where, resumed
+from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
 from lerobot_policy_quantile.util.stamps import Stamp
 
 MARK = "QHEAD_STUDY_RUN"
 """Environment variable of every process that a run starts: the study's folder."""
 
-WITH_ERRORS, STOPPED = 3, 130
 LAST_LINES = 15
 
 Say = Callable[[str], None]

@@ -1,4 +1,4 @@
-"""What makes a training fit a GPU: precision, gradient checkpointing and the micro-batch, counted before it starts."""
+"""Training settings that fit a GPU: precision, gradient checkpointing and micro-batch size, computed in advance."""
 
 from bisect import bisect
 from functools import cache
@@ -10,24 +10,24 @@ from lerobot_policy_quantile.backbone.variants import VARIANTS
 from lerobot_policy_quantile.studies.plans.commands import Fit
 
 CARDS = (24, 48, 80)
-"""GiB of the GPUs that are asked for by size."""
+"""Supported GPU memory sizes, in GiB."""
 
 USABLE = 0.9
-"""Share of a GPU's memory that is planned with: the rest is CUDA's own and lost between blocks."""
+"""Usable share of a GPU's memory; the rest is for CUDA itself and fragmentation."""
 
 FEW = 8
-"""Micro-batches below this many rows leave a GPU idle; checkpointing then pays for larger ones."""
+"""Smaller micro-batches leave a GPU idle; gradient checkpointing is then used to allow larger ones."""
 
 GIB = 2**30
 WORKER_SPACE = 2 * GIB
-"""Of a process that answers with a model: CUDA's own, and one observation on its way through the layers."""
+"""Memory of an evaluation process besides the weights: CUDA itself and activations of one observation."""
 
 
 def fit_training(card: int, *, batch: int, processes: int = 1, freeze_vlm: bool = True, backbone: str = "pi05") -> Fit:
-    """The plainest training of `batch` rows per process that fits a card of that many GiB.
+    """The simplest settings to train `batch` rows per process on a GPU with `card` GiB.
 
-    In this order: float32 and the whole batch at once; bfloat16 with the largest micro-batch; the same with gradient
-    checkpointing, where the micro-batch would have fewer than `FEW` rows without.
+    In this order: float32 and the whole batch at once; bfloat16 with the largest micro-batch; also gradient
+    checkpointing, if the micro-batch would have fewer than `FEW` rows without it.
     """
     if card not in CARDS:
         raise ValueError(f"--gpu-memory must be one of {', '.join(map(str, CARDS))} (GiB of one GPU); got {card}")
@@ -49,20 +49,20 @@ def fit_training(card: int, *, batch: int, processes: int = 1, freeze_vlm: bool 
         need = peak(backbone, batch, 1, processes, "bfloat16", True, freeze_vlm) / GIB
         raise ValueError(
             f"--gpu-memory {card} is too small: training with the VLM {'frozen' if freeze_vlm else 'trained'} on"
-            f" {processes} GPU(s) needs {need:.0f} GiB of each, and {100 * USABLE:.0f} % of {card} are planned with"
+            f" {processes} GPU(s) needs {need:.0f} GiB of each, and {100 * USABLE:.0f} % of {card} are usable"
         )
     return Fit("bfloat16", checkpointing, rows if rows < batch else None)
 
 
 def fit_workers(card: int, fit: Fit, *, freeze_vlm: bool = True, backbone: str = "pi05") -> int:
-    """How many simulators, each with a model of its own, may share a card in evaluation."""
+    """Number of evaluation workers, each with its own model, that fit one GPU."""
     need = model_bytes(backbone, fit.dtype, freeze_vlm) + WORKER_SPACE
     return max(1, int(USABLE * card * GIB // need))
 
 
 @cache
 def model_bytes(backbone: str, precision: str, freeze_vlm: bool) -> int:
-    """The weights of a trained policy: those that were trained in float32, frozen ones in its own precision."""
+    """Bytes of a trained policy's weights: trained ones in float32, frozen ones in `precision`."""
     return weight_bytes(VARIANTS[backbone], precision=cast(Precision, precision), freeze_vlm=freeze_vlm)
 
 
@@ -76,7 +76,7 @@ def peak(
     checkpointing: bool,
     freeze_vlm: bool,
 ) -> int:
-    """`training_peak`, counted once per setting."""
+    """`training_peak`, cached per setting."""
     return training_peak(
         VARIANTS[backbone],
         batch=batch,

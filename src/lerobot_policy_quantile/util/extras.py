@@ -1,11 +1,6 @@
-"""What parts of the package need beyond the policy: extras of the distribution, asked for when a command starts."""
+"""Optional dependencies: the distribution's extras, and which of their modules are missing."""
 
-from collections.abc import Callable
-from functools import wraps
 from importlib.util import find_spec
-from typing import ParamSpec, TypeVar
-
-import typer
 
 DISTRIBUTION = "lerobot_policy_quantile"
 EXTRAS = {
@@ -14,10 +9,7 @@ EXTRAS = {
     "report": ("jinja2", "markupsafe", "matplotlib"),
     "cluster": ("ray",),
 }
-"""Extra -> the modules it brings. `[all]` brings every extra."""
-
-P = ParamSpec("P")
-R = TypeVar("R")
+"""Extra -> the modules it installs. `[all]` installs every extra."""
 
 
 def missing_modules(extra: str) -> list[str]:
@@ -26,26 +18,10 @@ def missing_modules(extra: str) -> list[str]:
 
 
 def missing_extras(*extras: str) -> str | None:
-    """One sentence that names the extras to install, or None if everything is there."""
+    """What is missing and the command that installs it, or None if everything is installed."""
     absent = {extra: missing_modules(extra) for extra in extras}
     absent = {extra: modules for extra, modules in absent.items() if modules}
     if not absent:
         return None
     modules = ", ".join(module for found in absent.values() for module in found)
     return f"this needs {modules}, which are not installed: pip install '{DISTRIBUTION}[{','.join(absent)}]'"
-
-
-def needs(*extras: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A command that ends with that sentence, and exit code 2, before it does anything else."""
-
-    def checked(command: Callable[P, R]) -> Callable[P, R]:
-        @wraps(command)
-        def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            if sentence := missing_extras(*extras):
-                typer.echo(f"qhead: {sentence}", err=True)
-                raise typer.Exit(2)
-            return command(*args, **kwargs)
-
-        return run
-
-    return checked

@@ -1,1 +1,1 @@
-"""Scripted experts: they read positions from the simulator and answer with actions."""
+"""Scripted experts: actions computed from privileged positions in the simulator."""

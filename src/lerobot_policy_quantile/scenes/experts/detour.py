@@ -1,7 +1,7 @@
-"""A demonstration around the straight way: out over way points, and from there on what the reflex does.
+"""An expert that takes a detour: way points around the direct path, then the reflex expert.
 
-The base checkpoint learned from the reflex. Beyond the detour such a demonstration contradicts nothing it knows, so
-fine-tuning has the detour to learn and little reason to forget how to aim, grasp and release.
+The base checkpoint was pretrained on the reflex expert. Apart from the detour these demonstrations agree with it, so
+fine-tuning only has to learn the detour and keeps aiming, grasping and releasing.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ CLEAR = 0.02
 
 
 class Detour:
-    """One episode: made after `reset`, asked once per step."""
+    """The expert of one episode: construct it after `reset`, call `act` once per step."""
 
     def __init__(self, scene: Scene, route: Route) -> None:
         self.scene, self.route = scene, route
@@ -41,7 +41,7 @@ class Detour:
         self._lifted = False
 
     def act(self, state: Float[Array, "8"]) -> Float[Array, "7"]:
-        """The next action; when all is done, the reflex's retreat."""
+        """The next action; at the end, the retreat of the reflex expert."""
         hand, layout = state[:3], self.scene.layout()
         _drop_reached(self.out, hand)
         if self.out:
@@ -56,12 +56,12 @@ class Detour:
         self.finished = now.delivered and up
         action = reflex(now)
         if self.back and now.held:
-            action[:2] = 0.0  # straight up; the way home leads around the obstacle, too
+            action[:2] = 0.0  # straight up; the way back also leads around the obstacle
         return action
 
 
 def expert_for(scene: Scene, route: Route) -> WaypointExpert | Detour:
-    """Who drives this route in the scene's present episode."""
+    """The expert for a route in the scene's current episode."""
     return WaypointExpert(scene.layout(), route) if route.side == "straight" else Detour(scene, route)
 
 
@@ -70,8 +70,8 @@ def way_points(
 ) -> tuple[list[WayPoint], list[WayPoint]]:
     """On the way out, and, where the obstacle stands, on the way to the goal.
 
-    All routes end their way out beside the object: the reflex then comes in from the side, so the demonstrations show
-    how to aim across the way as well as along it.
+    All routes leave the detour beside the object: the reflex expert then approaches from the side, so that the
+    demonstrations show lateral as well as forward aiming.
     """
     thing = layout.object
     ahead = (thing - start)[:2] / np.linalg.norm((thing - start)[:2])

@@ -1,8 +1,8 @@
-"""A scripted expert without memory: what to do now is a function of where things are now.
+"""A memoryless scripted expert: the action is a function of the current positions.
 
-A policy that sees one moment at a time can imitate it from any state, also from states no demonstration passes through.
-Its motions are those of `expert` (same law, same grasps); where that one counts waiting steps, this one looks at the
-fingers, and where that one passes way points, this one descends inside a funnel above its target.
+A policy that sees one time step at a time can imitate it from any state, also off the demonstrated paths. Control law
+and grasps are those of `waypoints`; instead of counting waiting steps it reads the finger positions, and instead of
+passing way points it descends inside a funnel above its target.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from lerobot_policy_quantile.scenes.experts.waypoints import CLOSED, GAIN, GRASP
 from lerobot_policy_quantile.util.names import nearest
 
 SPEED = 0.33
-APPROACH_HEIGHT = 0.18  # above the ground, as `expert.Route` has it
+APPROACH_HEIGHT = 0.18  # above the ground, as in `waypoints.Route`
 OPEN_FINGER = 0.0385
 """Position of one finger joint when the gripper is open (metres)."""
 
@@ -79,7 +79,7 @@ BASKET = 0.075  # a centre nearer than this to the basket's, on both axes, is in
 
 @dataclass(frozen=True)
 class Moment:
-    """What the reflex looks at (metres, world coordinates)."""
+    """Input of the reflex expert (metres, world coordinates)."""
 
     hand: Float[Array, "3"]
     finger: float
@@ -95,7 +95,7 @@ class Moment:
 
     @property
     def grasp(self) -> Grasp:
-        """How this kind of object is taken."""
+        """Grasp of this kind of object."""
         return GRASPS.get(self.object_kind, Grasp())
 
     @property
@@ -127,13 +127,13 @@ def finger_of(state: Float[Array, "8"]) -> float:
 
 
 def require_known(kind: str) -> None:
-    """Refuse a thing whose grip was never measured."""
+    """Raise ValueError for an object whose grip has not been measured."""
     if kind not in HELD_FINGER:
         raise ValueError(f"object must be one of {', '.join(HELD_FINGER)}; got {kind!r}{nearest(kind, HELD_FINGER)}")
 
 
 def reflex(now: Moment) -> Float[Array, "7"]:
-    """The action at this moment."""
+    """The action for the current positions."""
     if now.delivered:
         return _retreat(now)
     if now.between_fingers and _ready_to_release(now):

@@ -1,8 +1,8 @@
-"""A scripted geometric expert: picks the object up and puts it into the goal, straight ahead (`detour`: around it).
+"""A scripted expert that follows way points: it picks the object up and puts it into the goal.
 
-It knows where things are (`Scene.layout`) and follows way points. The law is proportional and saturated,
-a = clip((target - end effector) / 0.05, -speed, speed), and a way point is done when the end effector is near it, not
-after a fixed time: a policy without memory can then imitate it without stalling. Only the gripper waits.
+It uses privileged positions (`Scene.layout`). The control law is proportional and saturated,
+a = clip((target - end effector) / 0.05, -speed, speed). A way point is reached when the end effector is near it, not
+after a fixed time, so that a memoryless policy can imitate it without stalling. Only the gripper waits.
 """
 
 from dataclasses import dataclass, replace
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lerobot_policy_quantile.scenes.contract import Array, Layout
+from lerobot_policy_quantile.util.names import nearest
 
 GAIN = 0.05
 """Metres of distance that saturate a full-scale command; OSC_POSE moves at most this far per step."""
@@ -19,12 +20,12 @@ GRIPPER_STEPS = 10
 OPEN, CLOSED = -1.0, 1.0
 
 SIDES = {"left": 1.0, "straight": 0.0, "right": -1.0}
-"""Seen along the way from the start to the object."""
+"""As seen from the start towards the object."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """How the approach leads from the start to the object (metres; speed as a share of full scale)."""
+    """Path of the approach from the start to the object (metres; speed as a fraction of full scale)."""
 
     side: str = "straight"
     offset: float = 0.11
@@ -34,7 +35,7 @@ class Route:
 
     def __post_init__(self) -> None:
         if self.side not in SIDES:
-            raise ValueError(f"side must be one of {', '.join(SIDES)}; got {self.side!r}")
+            raise ValueError(f"side must be one of {', '.join(SIDES)}; got {self.side!r}{nearest(self.side, SIDES)}")
         for name in ("speed", "detour_speed"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in (0, 1]; got {getattr(self, name)}")
@@ -50,8 +51,8 @@ class Route:
 
 @dataclass(frozen=True)
 class Grasp:
-    """How an object is taken (metres). The palm is 39 mm above the point between the finger tips: tall things are
-    taken near their top.
+    """How an object is grasped (metres). The palm is 39 mm above the point between the finger tips: tall objects
+    are grasped near their top.
     """
 
     above_centre: float = 0.01  # of that point when the fingers close
@@ -70,7 +71,7 @@ GRASPS = {
     "loaf of bread": Grasp(above_centre=0.0),
     "cereal box": Grasp(above_centre=0.042, lift=0.30, release=0.22),
 }
-"""Object-specific data; a kind that is not listed is taken with the default."""
+"""Grasps by kind of object; other kinds use the default."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def way_points(layout: Layout, route: Route, grasp: Grasp) -> list[WayPoint]:
 
 
 class WaypointExpert:
-    """One episode of the expert: made after `reset`, asked once per step."""
+    """The expert of one episode: construct it after `reset`, call `act` once per step."""
 
     def __init__(self, layout: Layout, route: Route) -> None:
         self.grasp = GRASPS.get(layout.object_kind, Grasp())
@@ -129,7 +130,7 @@ class WaypointExpert:
 
     @property
     def finished(self) -> bool:
-        """Whether every way point lies behind."""
+        """Whether every way point has been reached."""
         return self.number == len(self.plan)
 
     @property

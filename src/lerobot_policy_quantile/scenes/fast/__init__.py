@@ -1,1 +1,1 @@
-"""Physics, arm control and drawing with the simulator's own results to the last bit, in less time."""
+"""Faster physics, arm control and rendering, bit-identical to the simulator's own."""

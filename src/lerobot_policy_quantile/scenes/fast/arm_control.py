@@ -1,4 +1,4 @@
-"""How the arm is driven through the substeps of a control step: robosuite's operational space control, bound once.
+"""robosuite's operational space control over the substeps of a control step, with its arrays bound once.
 
 robosuite looks up actuators, limits and gains in every substep, and makes new arrays for all it reads. Within a control
 step these stay the same, so all substeps but the first and the last take a lean path. It performs the same floating
@@ -52,7 +52,7 @@ def held_control(robot: Any, action: Float[Array, "7"]) -> Control:
 
 
 def is_lean(robot: Any) -> bool:
-    """Whether robot and controller are of the kind that the lean path was written for."""
+    """Whether the lean path supports this robot and controller."""
     controller = robot.controller
     indexes = (
         controller.qpos_index,
@@ -189,7 +189,7 @@ def _fingers(robot: Any) -> tuple[list[int], Float[Array, "finger"], Float[Array
 
 @contextmanager
 def one_reading(controller: Any) -> Iterator[None]:
-    """Inside, the arm's controller reads the simulator with one Jacobian instead of four; the numbers are the same."""
+    """Within the block, the arm's controller computes one Jacobian instead of four, with the same numbers."""
     sim, joints = controller.sim, together(controller.qvel_index)
     places = together(controller.qpos_index)
     model, data = sim.model._model, sim.data._data

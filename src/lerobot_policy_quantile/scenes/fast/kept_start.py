@@ -1,4 +1,4 @@
-"""The start of an episode, kept: resetting to the same key again copies it back instead of building a model anew.
+"""Keeps the start of an episode: another reset to the same key copies it back instead of rebuilding the model.
 
 What an episode changes is all of MuJoCo's data (warm start and contacts included) and what robosuite's Python objects
 remember: the controller's goal, the gripper's ramp, the robot's buffers, the observables' clock. Everything is copied
@@ -22,17 +22,17 @@ _PLAIN = (bool, int, float, str, type(None), np.ndarray, np.generic, Buffer)
 
 @dataclass(frozen=True)
 class KeptStart:
-    """A moment of one simulator, to which it can be put back."""
+    """A saved state of one simulator, which can be restored."""
 
     key: Key
     sim: Any
-    """The simulator it belongs to: after a hard reset there is another one, and this start is of no use."""
+    """The simulator it belongs to; a hard reset makes a new one, for which this start is invalid."""
     data: mujoco.MjData
     memories: tuple[tuple[Any, dict[str, Any]], ...]
 
     @classmethod
     def of(cls, world: Any, key: Key) -> "KeptStart":
-        """Keep the current moment of a robosuite environment."""
+        """Save the current state of a robosuite environment."""
         memories = tuple((thing, _memory(thing)) for thing in _things(world))
         return cls(key, world.sim, copy(world.sim.data._data), memories)
 
@@ -41,7 +41,7 @@ class KeptStart:
         return world is not None and self.key == key and self.sim is world.sim
 
     def restore(self) -> None:
-        """Put simulator and Python objects back. robosuite reaches MuJoCo's data through this one name."""
+        """Restore simulator and Python objects. robosuite reaches MuJoCo's data through this one name."""
         self.sim.data._data = copy(self.data)
         for thing, memory in self.memories:
             for name, value in memory.items():
@@ -54,7 +54,7 @@ def _things(world: Any) -> list[Any]:
 
 
 def _memory(thing: Any) -> dict[str, Any]:
-    """What an object remembers in plain values; models, simulators and functions are left where they are."""
+    """The plain values in an object's attributes; models, simulators and functions are not copied."""
     return {name: deepcopy(value) for name, value in vars(thing).items() if _is_plain(value)}
 
 

@@ -1,10 +1,10 @@
-"""A robosuite environment that steps faster and looks only when told to, with the same results to the last bit.
+"""A robosuite environment that steps faster and renders only on request, with bit-identical results.
 
 robosuite computes the whole dynamics twice or three times per substep and renders every camera on every control step.
 `Light` computes positions, collisions and velocities once (mj_step1, controller, mj_step2) and repeats only the
 constraint solver, whose warm start would differ in the last bits otherwise. It keeps one observable of its own, the
-snapshot, which is taken when robosuite's own observable clock says so: at one fixed substep of every control step;
-which one depends on how many forced updates the reset made. A frame is therefore a little older than the end of its
+snapshot, which is taken by robosuite's own observable clock: at one fixed substep of every control step; which one
+depends on the number of forced updates during the reset. A frame is therefore a little older than the end of its
 step, and rendering after the step would show another moment.
 """
 
@@ -33,20 +33,20 @@ MUJOCO_VERSION = "3.3.2"
 
 OPEN_GRIPPER = np.array([0.0, 0, 0, 0, 0, 0, -1])
 SETTLING_STEPS = 10
-"""LIBERO's habit: objects fall into place while the robot waits."""
+"""As in LIBERO: objects settle while the robot waits."""
 
 EXTERNAL_CAMERA, WRIST_CAMERA = "agentview", "robot0_eye_in_hand"
 
 
 def require_mujoco() -> None:
-    """Refuse another MuJoCo than the one all results were made with."""
+    """Raise unless MuJoCo has the version that all results were made with."""
     found = version("mujoco")
     if found != MUJOCO_VERSION:
         raise ValueError(f"mujoco must be {MUJOCO_VERSION}; found {found}; run: pip install mujoco=={MUJOCO_VERSION}")
 
 
 class Light:
-    """Mixed into a robosuite environment class in front of it: `class World(Light, SingleArmEnv)`."""
+    """Mixin, first among the base classes of a robosuite environment: `class World(Light, SingleArmEnv)`."""
 
     sim: Any
     timestep: int
@@ -54,7 +54,7 @@ class Light:
     announced = False  # whether the snapshot of this step includes the cameras
     touches = 0
     obstacle_geoms: Array | None = None  # whether a geom is the obstacle's, per geom
-    noting: Callable[[], None] | None = None  # called at the snapshot's instant, for whoever must know more
+    noting: Callable[[], None] | None = None  # called at the snapshot's instant, to record more
     draws_all = False  # every triangle, as robosuite does; for comparisons
     _drawing: VisibleOnly | None = None  # None where everything is drawn
     _drawn: tuple[Any, int] | None = None  # the simulator and the size of pictures that `_drawing` is for
@@ -117,7 +117,7 @@ class Light:
         self.cur_time += self.control_timestep  # type: ignore[attr-defined]
 
     def after_step(self) -> None:
-        """What a world does at the end of a control step besides moving."""
+        """Hook for what an environment does at the end of a control step besides the dynamics."""
 
     def _touched(self, data: Any) -> bool:
         if self.obstacle_geoms is None or data.ncon == 0:
@@ -133,7 +133,7 @@ class Light:
 
 @contextmanager
 def _solver_for_forward(sim: Any) -> Iterator[None]:
-    """Inside, `sim.forward` (which the controller calls, too) does only what mj_step1 has not just done."""
+    """Within the block, `sim.forward` (also called by the controller) only does what mj_step1 has not done yet."""
     model, data = sim.model._model, sim.data._data
 
     def solve() -> None:
@@ -150,7 +150,7 @@ def _solver_for_forward(sim: Any) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """robosuite and LIBERO draw from numpy's global generator; give it back as it was."""
+    """Seed numpy's global generator, from which robosuite and LIBERO draw, and restore it afterwards."""
     before = np.random.get_state()
     np.random.seed(seed)
     try:
@@ -177,7 +177,7 @@ def _close_at_exit() -> None:
 
 
 class RobosuiteScene(Scene):
-    """What the embedded scene and LIBERO have in common: everything but how an episode begins."""
+    """What the embedded scene and LIBERO share: everything except how an episode begins."""
 
     world: Any  # a robosuite environment with `Light`, None before the first reset and after close
     kept: KeptStart | None = None  # the last start
@@ -191,7 +191,7 @@ class RobosuiteScene(Scene):
         _open_scenes.add(self)
 
     def begin_again(self, key: Key) -> bool:
-        """Go back to the start of `key` if it is the last one that was begun; False if it must be built."""
+        """Restore the start of `key` if it was the last one begun; False if it must be built."""
         if self.kept is None or not self.kept.fits(self.world, key):
             return False
         self.kept.restore()
@@ -213,14 +213,14 @@ class RobosuiteScene(Scene):
         world.after_step()
 
     def frames(self) -> Frames:
-        """The pictures a policy sees now; only after `reset` or a step with `observe`."""
+        """The current camera images; only after `reset` or a step with `observe`."""
         frames: Frames | None = self._world().snapshot_frames
         if frames is None:
             raise ValueError("frames must be announced: call step(action, observe=True) for the step before them")
         return frames
 
     def state(self) -> Float[Array, "8"]:
-        """The robot state a policy sees now, sampled at the same instant as the frames."""
+        """The current robot state, sampled at the same instant as the frames."""
         return np.array(self._world().snapshot_state)
 
     def contacts(self) -> int:
@@ -232,7 +232,7 @@ class RobosuiteScene(Scene):
         return np.array(self._world().sim.get_state().flatten())
 
     def close(self) -> None:
-        """Free the simulator and its renderer; twice is once."""
+        """Free the simulator and its renderer, if they are open."""
         self.kept = None
         if self.world is not None:
             self.world.close()

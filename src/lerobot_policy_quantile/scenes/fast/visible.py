@@ -1,4 +1,4 @@
-"""Pictures drawn from the triangles that leave a trace, the same to the last bit as pictures drawn from all of them.
+"""Rendering with only those triangles that affect the image; bit-identical to rendering all of them.
 
 A software renderer spends most of its time on triangles that change nothing: robot and objects have a quarter of a
 million of them, a picture of 96 x 96 pixels four samples a pixel. Before a picture is drawn, a triangle is left out if
@@ -28,7 +28,7 @@ on the screen: infinities are numbers here, and a division by zero is no error."
 
 
 class Grid(NamedTuple):
-    """Where a renderer looks: the same places in every pixel, each alone in its row and in its column."""
+    """Sample positions of a renderer: the same in every pixel, each alone in its row and in its column."""
 
     samples: Float[Array, "sample 2"]
     margin: float
@@ -194,7 +194,7 @@ def _find_seen(
 ) -> None:
     """Mark in `seen` the faces of meshes, placed in the camera's axes, that may leave a trace.
 
-    `corners` and `candidates` are room to work in.
+    `corners` and `candidates` are work arrays.
     """
     size, tangent, near, margin = view
     xs, ys, depths = corners[0], corners[1], corners[2]
@@ -241,10 +241,10 @@ def _sift(
     rows: int,
     may: Array,
 ) -> None:
-    """Which faces may leave a trace as far as simple tests tell; without a branch, so that many are done together.
+    """Which faces may affect the image, by simple tests; without branches, so that it is vectorised.
 
     They show their front, reach into the picture, and reach over a row and a column of samples; or the near plane cuts
-    them, and then their corners on the screen say nothing.
+    them, in which case their screen coordinates are meaningless.
     """
     half, lines = np.float32(0.5), np.float32(rows)
     for face in range(len(faces)):

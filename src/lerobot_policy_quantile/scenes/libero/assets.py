@@ -1,8 +1,7 @@
-"""Where LIBERO's meshes and textures are, and how hf-libero is told so before it is imported.
+"""Finds LIBERO's meshes and textures, and configures hf-libero before it is imported.
 
-On a fresh machine hf-libero asks a question on standard input and downloads without being asked. Neither happens
-here: a configuration folder is prepared first, the assets are looked for in fixed places, and when they are nowhere
-the error lists the places.
+On a new machine hf-libero prompts on standard input and downloads by itself. Both are avoided: a configuration folder
+is prepared first, the assets are searched in fixed places, and if they are in none of them the error lists the places.
 """
 
 import atexit
@@ -19,7 +18,7 @@ from types import ModuleType
 
 VARIABLE = "QHEAD_LIBERO_DATA"
 HIDDEN = "none"
-"""As the variable's value: there are no assets, wherever they may lie."""
+"""Value of the variable that hides the assets, wherever they are."""
 HUB_DATASET = "lerobot/libero-assets"
 REPOSITORIES = {
     "plus": "https://github.com/sylvestf/LIBERO-plus",
@@ -79,13 +78,13 @@ def _hub_snapshot() -> Path:
 
 
 def data_home() -> Path:
-    """Where `qhead data` writes unless told otherwise: the variable's folder, or one in the user's cache."""
+    """Default output of `qhead data`: the variable's folder, or one in the user's cache."""
     given = os.environ.get(VARIABLE)
     return Path(given) if given and given != HIDDEN else Path.home() / ".cache" / "qhead" / "libero-data"
 
 
 def find_data(part: str) -> Path:
-    """The folder `plus` or `pro`: what LIBERO-Plus or LIBERO-Pro consist of besides meshes.
+    """The folder `plus` or `pro` with the data of LIBERO-Plus or LIBERO-Pro, without meshes.
 
     Where `qhead data` writes it, or beside the assets.
     """

@@ -1,4 +1,4 @@
-"""What LIBERO-Plus and LIBERO-Pro change about a LIBERO world before it is built. All of it comes from data files."""
+"""Changes that LIBERO-Plus and LIBERO-Pro make to a LIBERO task before it is built, read from data files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,13 @@ CAMERA = "agentview"
 
 @dataclass(frozen=True)
 class CameraMove:
-    """A part of a camera's way to its new pose: a turn about the pivot and a stretch away from it."""
+    """One stage of a camera move: a rotation about the pivot and a scaling of the distance to it."""
 
     axis: str = "z"
     degrees: float = 0.0
     stretch: float = 1.0
     on_the_spot: bool = False
-    """The camera turns and stays where it is."""
+    """The camera rotates in place."""
 
     def __call__(self, place: Float[Array, "3"], quaternion: Float[Array, "4"]) -> tuple[Array, Array]:
         """The pose after it; quaternions are (x, y, z, w). Four decimals, as LIBERO-Plus rounds after every stage."""
@@ -52,7 +52,7 @@ class CameraPose:
     tilt: int = 0
 
     def stages(self) -> list[CameraMove]:
-        """Climb, walk around, step back, turn, tilt; what changes nothing is left out, but for the walk."""
+        """Elevation, azimuth, distance, yaw, pitch; stages without effect are left out, except the azimuth."""
         ways = (
             (self.vertical != 0, CameraMove("y", -self.vertical)),
             (True, CameraMove("z", self.horizontal)),
@@ -63,7 +63,7 @@ class CameraPose:
         return [stage for needed, stage in ways if needed]
 
     def pose(self, position: Float[Array, "3"], quaternion: Float[Array, "4"]) -> tuple[Array, Array]:
-        """Where the camera goes that stood at `position` with `quaternion` (w, x, y, z)."""
+        """New pose of a camera at `position` with `quaternion` (w, x, y, z)."""
         place, facing = np.asarray(position, dtype=np.float64), np.roll(quaternion, -1)
         for stage in self.stages():
             place, facing = stage(place, facing)
@@ -72,7 +72,7 @@ class CameraPose:
 
 @dataclass(frozen=True)
 class Dressing:
-    """One task as it shall be built: its bddl and what differs from it."""
+    """How a task is built: its bddl file and the changes to it."""
 
     bddl: Path
     view: CameraPose | None = None
@@ -96,7 +96,7 @@ class Dressing:
         return found
 
     def move_camera(self, arena: Any) -> None:
-        """Put the external camera of a built arena where the view says."""
+        """Move the external camera of a built arena to the pose of the view."""
         if self.view is None:
             return
         camera = arena.worldbody.find(f"./camera[@name='{CAMERA}']")

@@ -1,9 +1,9 @@
-"""LIBERO-Plus's sensor noise: five corruptions of the external camera's picture, ten severities each.
+"""LIBERO-Plus's sensor noise: five corruptions of the external camera's image, ten severities each.
 
 Numbered 1 to 50 as LIBERO-Plus does: motion blur, Gaussian blur, zoom blur, fog, glass. The parameters are those of
 LIBERO-Plus (`env_wrapper.py`, commit 4976dc3); the corruptions are those of Hendrycks and Dietterich, Benchmarking
-Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. Whatever is drawn comes from the
-generator that is handed in: the same key and step give the same picture.
+Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. Random draws come from the
+given generator: the same key and step give the same image.
 """
 
 import math
@@ -59,7 +59,7 @@ Light = Float[Array, "y x 3"]
 
 
 def corrupt(picture: Picture, number: int, generator: np.random.Generator) -> Picture:
-    """The picture under noise `number` in 1..50."""
+    """The image with noise `number` in 1..50."""
     if not 1 <= number <= len(KINDS) * SEVERITIES:
         raise ValueError(f"noise must lie in 1..{len(KINDS) * SEVERITIES}; got {number}")
     kind, severity = divmod(number - 1, SEVERITIES)

@@ -1,4 +1,4 @@
-"""LIBERO stores initial states as pickles in a zip. Only numpy arrays may come out of them, nothing may run."""
+"""Reads LIBERO's initial states, which are pickles in a zip file, with an unpickler that allows only numpy arrays."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""What LIBERO-Object has to be picked up, and how it is asked for."""
+"""Objects of LIBERO-Object and their instructions."""
 
 KINDS = (
     "alphabet_soup",
@@ -16,5 +16,5 @@ KINDS = (
 
 
 def instruction_for(kind: str) -> str:
-    """The bddl's `:language` when this thing shall go into the basket: what the shipped base was pretrained on."""
+    """The bddl's `:language` to put this object into the basket; the shipped base was pretrained on it."""
     return f"pick the {kind.replace('_', ' ')} and place it in the basket"

@@ -1,7 +1,7 @@
-"""LIBERO-Plus's worlds: `libero_plus_spatial`, `_object`, `_goal`, `_10`. A task is an instance, its one start index 0.
+"""LIBERO-Plus as scenes `libero_plus_spatial`, `_object`, `_goal`, `_10`. A task is an instance, with start index 0.
 
-The instruction is the base task's, or the instance's own in the language category; never a perturbed file name, which
-says how the instance was perturbed.
+The instruction is the base task's or, in the language category, the instance's; never the perturbed file name, which
+describes the perturbation.
 """
 
 import atexit
@@ -54,7 +54,7 @@ class PlusScene(LiberoScene):
         return 1
 
     def instruction_of(self, task: int) -> str:
-        """The base task's words; in the language category the instance's own, whose case the old wording kept."""
+        """The base task's instruction; in the language category the instance's, in its original case with `bddl`."""
         require_index("task", task, self.task_count)
         own: str | None = self.instances[task].change.get("language")
         if own is None:
@@ -62,7 +62,7 @@ class PlusScene(LiberoScene):
         return own if self.wording == BDDL else as_bddl_reads(own)
 
     def reset(self, task: int, index: int, seed: int) -> None:
-        """Begin the one episode of an instance; refuses one whose files are missing."""
+        """Begin the episode of an instance; raises ValueError if its files are missing."""
         require_index("task", task, self.task_count)
         if reason := why_unavailable(self.instances[task]):
             raise ValueError(f"{self.name} task {task} ({self.instances[task].name}) cannot be run: {reason}")
@@ -77,7 +77,7 @@ class PlusScene(LiberoScene):
         self._steps += 1
 
     def frames(self) -> Frames:
-        """The pictures of this moment; under sensor noise the external one is corrupted, the same way each time."""
+        """The current images; with sensor noise the external one is corrupted, the same way each time."""
         clean = super().frames()
         if self._noise is None:
             return clean
@@ -135,5 +135,5 @@ def _unpacked() -> Path:
 
 
 def make(name: str, *, obstacle: bool, camera_size: int, wording: str) -> PlusScene:
-    """The registry's door."""
+    """Build the scene; called by `scenes.contract.make_scene`."""
     return PlusScene(name, obstacle=obstacle, camera_size=camera_size, wording=wording)

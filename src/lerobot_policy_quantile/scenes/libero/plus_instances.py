@@ -1,4 +1,4 @@
-"""LIBERO-Plus's 10,030 instances as data: what each changes, and whether what it needs is here.
+"""LIBERO-Plus's 10,030 instances as data: what each changes, and whether its files are available.
 
 `plus/instances.jsonl` lists them, `layout_bddl.zip` and `layout_init.npz` hold the layouts, `robot_init_qpos.json` the
 arm's starts. An instance whose files are missing stays in the list with the reason.

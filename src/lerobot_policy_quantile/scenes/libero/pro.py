@@ -1,8 +1,9 @@
-"""LIBERO-Pro's worlds: `libero_pro_spatial_object` and so on, four suites under four perturbations and two controls.
+"""LIBERO-Pro as scenes such as `libero_pro_spatial_object`: four suites, four perturbations and two controls.
 
 Tasks are numbered as in the suite they perturb; bddl and initial states are LIBERO-Pro's files, its own objects are
 registered with hf-libero from `pro/objects.json`. Original is the unperturbed suite under LIBERO-Pro's limits. Semantic
-and task perturbations change the language or the goal and speak their bddl; the others the unperturbed task's words.
+and task perturbations change the language or the goal and use their bddl's instruction; the others use the unperturbed
+task's.
 """
 
 import json
@@ -52,7 +53,7 @@ class ProScene(LiberoScene):
         register_objects()
 
     def reset(self, task: int, index: int, seed: int) -> None:
-        """Begin the episode of a key; refuses a task whose files are missing or broken."""
+        """Begin the episode of a key; raises ValueError if the task's files are missing or broken."""
         require_index("task", task, self.task_count)
         if reason := self.why_unavailable(task):
             raise ValueError(f"{self.name} task {task} ({self.tasks[task].name}) cannot be run: {reason}")
@@ -97,7 +98,7 @@ class ProScene(LiberoScene):
 
 @cache
 def register_objects() -> None:
-    """Tell hf-libero of LIBERO-Pro's objects: where their meshes are and how they lie; cabinets are like others."""
+    """Register LIBERO-Pro's objects with hf-libero: meshes and orientation; cabinets behave like existing ones."""
     import_libero()
     from libero.libero.envs import objects as known
 
@@ -154,5 +155,5 @@ def _tuples(rotation: Any) -> Any:
 
 
 def make(name: str, *, obstacle: bool, camera_size: int, wording: str) -> ProScene:
-    """The registry's door."""
+    """Build the scene; called by `scenes.contract.make_scene`."""
     return ProScene(name, obstacle=obstacle, camera_size=camera_size, wording=wording)

@@ -1,4 +1,4 @@
-"""A LIBERO-Object task, rearranged at will for pretraining: its six things and its basket on any of its places."""
+"""A LIBERO-Object task rearranged for pretraining: its six objects and its basket in permuted places."""
 
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ _ROOM = 0.10  # from the thing to be taken to any other
 
 
 class LiberoStage(Stage):
-    """One task of LIBERO-Object. Which thing stands on which place is drawn; no stored initial state is used."""
+    """One task of LIBERO-Object. Objects get random places; no stored initial state is used."""
 
     lift: ClassVar[float] = TABLE_TOP - GROUND
 

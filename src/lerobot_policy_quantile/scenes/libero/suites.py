@@ -39,7 +39,7 @@ _PLACEMENT_TRIES = 100
 
 
 def _world_class(problem: str, with_obstacle: bool, dressing: Dressing) -> Any:
-    """hf-libero's class for a problem with the light step mixed in. The name stays: LIBERO compares it."""
+    """hf-libero's class for a problem, with the faster step mixed in. The name is kept, because LIBERO compares it."""
     from libero.libero.envs import TASK_MAPPING
 
     base = TASK_MAPPING[problem]
@@ -97,12 +97,12 @@ class LiberoScene(RobosuiteScene):
         return len(self._initial_states(task))
 
     def instruction_of(self, task: int) -> str:
-        """What is said in a task, by the wording rule; no simulator is built for it."""
+        """Instruction of a task by the wording rule; builds no simulator."""
         require_index("task", task, self.task_count)
         return bddl_language(self._dressing(task).bddl) if self.wording == BDDL else self._words(task)
 
     def reset(self, task: int, index: int, seed: int) -> None:
-        """Begin the episode of a key. Frames of the start can be asked for."""
+        """Begin the episode of a key. The frames of the start are available."""
         states = self._initial_states(task)
         require_index("index", index, len(states))
         if self.obstacle and (self.name, task) != _OBSTACLE_TASK:
@@ -122,7 +122,7 @@ class LiberoScene(RobosuiteScene):
         return bool(self._world()._check_success())
 
     def layout(self) -> Layout:
-        """Positions that only a scripted expert may know; of tasks that put one object into a basket."""
+        """Privileged positions for scripted experts, for tasks that put one object into a basket."""
         world = self._world()
         (predicate, thing, region), *others = world.parsed_problem["goal_state"]
         if others or predicate != "in" or not region.endswith("_contain_region"):
@@ -189,7 +189,7 @@ class LiberoScene(RobosuiteScene):
 
 
 def _try_placements(attempt: Any) -> Any:
-    """Random placement may find no room; LIBERO tries again, we do so a limited number of times."""
+    """Random placement can fail; LIBERO retries without limit, this a fixed number of times."""
     for left in reversed(range(_PLACEMENT_TRIES)):
         try:
             return attempt()
@@ -200,5 +200,5 @@ def _try_placements(attempt: Any) -> Any:
 
 
 def make(name: str, *, obstacle: bool, camera_size: int, wording: str) -> LiberoScene:
-    """The registry's door."""
+    """Build the scene; called by `scenes.contract.make_scene`."""
     return LiberoScene(name, obstacle=obstacle, camera_size=camera_size, wording=wording)

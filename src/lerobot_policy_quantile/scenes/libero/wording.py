@@ -1,27 +1,26 @@
-"""Which words a LIBERO task is given in: the rule that every LIBERO scene writes into the journal's context.
+"""The instruction text of LIBERO tasks: the rule that every LIBERO scene records in the journal's context.
 
 LIBERO states a task twice: in hf-libero's `task.language`, the words of the task's file name without the scene's
 prefix, and in the bddl's `:language`. They differ in 25 of 40 tasks. Public datasets and checkpoints, LeRobot and
-openpi use the first. docs/guides/benchmarks.md has the rule for each perturbation of LIBERO-Plus and LIBERO-Pro.
+openpi use the first. docs/guides/benchmarks.md explains what applies to each perturbation of LIBERO-Plus and LIBERO-Pro.
 """
 
 from pathlib import Path
 
-from lerobot_policy_quantile.util.names import nearest
+from lerobot_policy_quantile.util.names import require_choice
 
 FIELD = "wording"
 """Its name in a scene's context."""
 
 TASK, BDDL = "task.language", "bddl"
 WORDINGS = (TASK, BDDL)
-"""`task.language`: the unperturbed task's, but where the perturbation is the language or the goal. `bddl`: every file's
-own `:language`, as scenes spoke before this rule; the shipped base checkpoint was pretrained on it."""
+"""`task.language`: the unperturbed task's, except where the perturbation is the language or the goal. `bddl`: every
+file's own `:language`; the shipped base checkpoint was pretrained on it."""
 
 
 def require_wording(wording: str) -> str:
-    """Refuse a wording that is not one of `WORDINGS`."""
-    if wording not in WORDINGS:
-        raise ValueError(f"wording must be one of {', '.join(WORDINGS)}; got {wording!r}{nearest(wording, WORDINGS)}")
+    """Raise ValueError unless it is one of `WORDINGS`; returns it."""
+    require_choice("wording", wording, WORDINGS)
     return wording
 
 

@@ -1,7 +1,7 @@
-"""The paper's studies as declarative files: what is trained, with which seeds, and on which benchmarks it is judged.
+"""The paper's studies as declarative files: variants to train, seeds, and benchmarks to evaluate on.
 
-A file says what differs from the method's defaults and nothing else. `commands.py` turns it into the commands of
-LeRobot's trainer and of `qhead eval`.
+A file contains only differences from the method's defaults. `commands.py` turns it into commands of LeRobot's trainer
+and of `qhead eval`.
 """
 
 import tomllib
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
+
+from lerobot_policy_quantile.util.names import nearest, require_choice
 
 _FIELDS = {
     "": {"title", "paper", "seeds", "training", "variant", "evaluation", "robot"},
@@ -21,7 +23,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class PlanVariant:
-    """One setting of the policy: what differs from `--policy.type=quantile` as it comes."""
+    """One variant of the policy: settings that differ from the defaults of `--policy.type=quantile`."""
 
     name: str
     policy: dict[str, Any] = field(default_factory=dict)
@@ -29,7 +31,7 @@ class PlanVariant:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A benchmark and the decoders it is run with."""
+    """A benchmark and the decoders to evaluate."""
 
     suite: str
     decoders: tuple[str, ...] = ("median",)
@@ -37,7 +39,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class RobotTrials:
-    """Trials of a real arm, which a person sets up one by one."""
+    """Trials on a real robot, each set up by a person."""
 
     tasks: tuple[str, ...]
     trials: int
@@ -45,7 +47,7 @@ class RobotTrials:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """One file."""
+    """A study, as read from its file."""
 
     name: str
     title: str
@@ -57,14 +59,14 @@ class StudyPlan:
     variants: tuple[PlanVariant, ...]
     evaluations: tuple[Evaluation, ...] = ()
     steps: int | None = None
-    """Updates; None: one epoch."""
+    """Training updates; None: one epoch."""
     cameras: Mapping[str, str] = field(default_factory=dict)
-    """Camera of a scene -> what the dataset calls it, where that is not LIBERO's name in LeRobot."""
+    """Camera of a scene -> its feature in the dataset, if it differs from LeRobot's LIBERO datasets."""
     robot: RobotTrials | None = None
 
 
 def study_names() -> tuple[str, ...]:
-    """Every study that comes with the package."""
+    """Names of all studies in the package."""
     return tuple(sorted(entry.name.removesuffix(".toml") for entry in files(__package__).iterdir() if _is_plan(entry)))
 
 
@@ -74,13 +76,12 @@ def _is_plan(entry: Any) -> bool:
 
 def load_study(name: str) -> StudyPlan:
     """A study by name."""
-    if name not in study_names():
-        raise ValueError(f"study must be one of {', '.join(study_names())}; got {name!r}")
+    require_choice("study", name, study_names())
     return parse_study(name, files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def parse_study(name: str, text: str) -> StudyPlan:
-    """A study from its text; unknown fields are refused by name."""
+    """A study from the text of its file; raises ValueError that names an unknown field."""
     content = tomllib.loads(text)
     _require_known(name, "", content)
     for kind in ("training", "robot"):
@@ -116,5 +117,8 @@ def parse_study(name: str, text: str) -> StudyPlan:
 def _require_known(study: str, kind: str, entry: dict[str, Any]) -> None:
     for name in entry:
         if name not in _FIELDS[kind]:
-            allowed = ", ".join(sorted(_FIELDS[kind]))
-            raise ValueError(f"fields of {kind or 'study'} in {study!r} must be among {allowed}; got {name!r}")
+            allowed = sorted(_FIELDS[kind])
+            raise ValueError(
+                f"fields of {kind or 'study'} in {study!r} must be among {', '.join(allowed)};"
+                f" got {name!r}{nearest(name, allowed)}"
+            )

@@ -1,6 +1,6 @@
-"""A plan as commands: LeRobot's trainer, `qhead eval`, the robot's trials and `qhead table`, in the order they are run.
+"""A study as a sequence of commands: LeRobot's trainer, `qhead eval`, robot trials and `qhead table`.
 
-`small` keeps every variant and cuts seeds, steps and episodes to what a laptop does in minutes.
+`small` keeps every variant but reduces seeds, steps and episodes to a few minutes on a laptop.
 """
 
 import shlex
@@ -11,24 +11,24 @@ from typing import Any, Literal
 from lerobot_policy_quantile.studies.plans import Evaluation, PlanVariant, StudyPlan
 
 BATCH = 128
-"""Global batch of the paper, whatever the number of processes."""
+"""Global batch size of the paper, for any number of processes."""
 
 SMALL = {"seeds": 1, "batch": 8, "steps": 8, "warmup": 2, "episodes": 1, "sample": 4, "limit": 20, "trials": 2}
-"""What `small` puts in place of a file's and the protocol's figures."""
+"""Values that `small` uses instead of those of the study and the protocol."""
 
 SMALL_DATASET = "qhead/demonstrations"
 CHECKPOINTS = 4
-"""How many a training leaves on its way: a killed one loses at most that part of its steps."""
+"""Checkpoints per training; an interrupted training loses at most the steps since the last one."""
 
 GRIPPERS = "--policy.grippers=[6]"
-"""Of LIBERO's actions, seven numbers that not every public dataset of it names; a robot's own dataset names them."""
+"""Gripper dimension of LIBERO's actions, which not all public datasets name; robot datasets name theirs."""
 
 Kind = Literal["collect", "train", "eval", "robot", "table"]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a training fits a device."""
+    """Training settings that determine memory use."""
 
     dtype: str = "float32"
     gradient_checkpointing: bool = False
@@ -38,20 +38,20 @@ class Fit:
 
 @dataclass(frozen=True)
 class Where:
-    """Where things are on the machine that runs a study."""
+    """Dataset, output, weights and resources on the machine that runs a study."""
 
     frames: int
-    """Length of the dataset: one epoch is that many frames."""
+    """Number of frames in the dataset, which is one epoch."""
     out: str
     root: str | None = None
-    """The LeRobotDataset's folder; None: the hub's."""
+    """Folder of the LeRobotDataset; None: from the hub."""
     weights: str = "lerobot/pi05_base"
     device: str = "cpu"
     processes: int = 1
     workers: int | None = None
-    """Simulators of `qhead eval`; None: its own choice."""
+    """Worker processes of `qhead eval`; None: its default."""
     fits: Mapping[str, Fit] = field(default_factory=dict)
-    """Variant -> how its training fits; as the policy comes where nothing is said."""
+    """Variant -> training settings; the policy's defaults for other variants."""
 
     def __post_init__(self) -> None:
         if self.processes < 1 or BATCH % self.processes:
@@ -66,20 +66,20 @@ class Step:
     name: str
     words: tuple[str, ...]
     folder: str
-    """What it writes."""
+    """Folder that it writes."""
     updates: int = 0
-    """Of a training: how many make it complete."""
+    """Of a training: number of updates."""
     batch: int = 0
-    """Of a training: rows of all processes together."""
+    """Of a training: global batch size."""
 
     @property
     def text(self) -> str:
-        """As typed into a shell."""
+        """The command as typed into a shell."""
         return shlex.join(self.words)
 
 
 def expand(study: StudyPlan, where: Where, *, small: bool = False) -> list[Step]:
-    """The study's steps, trainings before the evaluations that need them."""
+    """The study's commands in order: trainings, evaluations, table."""
     seeds = range(SMALL["seeds"] if small else study.seeds)
     trained = [(variant, seed) for variant in study.variants for seed in seeds]
     steps = [_collecting(study, where)] if where.root is None and small else []
@@ -92,7 +92,7 @@ def expand(study: StudyPlan, where: Where, *, small: bool = False) -> list[Step]
 
 
 def home(study: StudyPlan, where: Where) -> str:
-    """The folder of everything that a study leaves."""
+    """Folder of a study's output."""
     return f"{where.out}/{study.name}"
 
 
@@ -139,7 +139,7 @@ def _training(study: StudyPlan, where: Where, variant: PlanVariant, seed: int, s
 
 
 def resumed(step: Step, where: Where) -> Step:
-    """A training that goes on from its last checkpoint, with the settings it was begun with."""
+    """The command that continues a training from its last checkpoint, with its original settings."""
     config = f"{step.folder}/checkpoints/last/pretrained_model/train_config.json"
     words = (
         *_trainer(where),
@@ -151,9 +151,10 @@ def resumed(step: Step, where: Where) -> Step:
 
 
 def _trainer(where: Where) -> list[str]:
-    """LeRobot's trainer; several of them, started by torchrun, find each other through accelerate and share the batch.
+    """LeRobot's trainer; with several processes, torchrun starts them and accelerate splits the batch.
 
-    `accelerate launch` depends on a configuration file of the user's, and without a GPU starts one process in silence.
+    Not `accelerate launch`, which depends on the user's configuration file and silently starts one process without a
+    GPU.
     """
     if where.processes == 1:
         return ["lerobot-train"]
@@ -168,7 +169,7 @@ def _evaluation(
         words += ["--policy", f"{variant.name}#{seed}={_checkpoint(study, where, variant, seed)}"]
     for decoder in evaluation.decoders:
         words += ["--decoder", decoder]
-    if not (small and where.root is None):  # our own demonstrations have LIBERO's names
+    if not (small and where.root is None):  # demonstrations of qhead collect use LIBERO's names
         for camera, feature in study.cameras.items():
             words += ["--camera", f"{camera}={feature}"]
     if where.workers is not None:
@@ -181,7 +182,7 @@ def _evaluation(
 
 
 def _trials(study: StudyPlan, where: Where, trained: list[tuple[PlanVariant, int]], small: bool) -> list[Step]:
-    """For each method its server, then a run of trials per task; a person stands beside the arm."""
+    """For each method its server, then the trials of each task, which a person supervises."""
     if study.robot is None:
         return []
     folder, steps = f"{home(study, where)}/robot", []

@@ -131,7 +131,8 @@ def load_settings(source: str) -> StudySettings:
     """Settings by name (`demo`, `study`, `paper`: files in this folder) or from a TOML file."""
     shipped = resources.files(__package__).joinpath(f"{source}.toml")
     if not shipped.is_file() and not Path(source).is_file():
-        raise ValueError(f"settings must be demo, study, paper or a TOML file; got {source!r}")
+        hint = nearest(source, ("demo", "study", "paper"))
+        raise ValueError(f"settings must be demo, study, paper or a TOML file; got {source!r}{hint}")
     text = shipped.read_text() if shipped.is_file() else Path(source).read_text()
     found = tomllib.loads(text)
     known = [field.name for field in fields(StudySettings)]

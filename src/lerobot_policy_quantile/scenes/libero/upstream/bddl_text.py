@@ -1,4 +1,4 @@
-"""The few things that a conversion needs to know of a bddl file."""
+"""The parts of a bddl file that a conversion reads."""
 
 import re
 from pathlib import Path

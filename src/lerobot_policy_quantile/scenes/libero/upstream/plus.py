@@ -112,7 +112,7 @@ class _Reader:
 
 
 def _of_the_name(viewed: re.Match[str]) -> dict[str, Any]:
-    """What a name such as `..._view_0_0_100_2_352_initstate_0` says; what changes nothing is left out."""
+    """The perturbation in a name such as `..._view_0_0_100_2_352_initstate_0`; defaults are left out."""
     view = [int(part) for part in viewed["view"].split("_")]
     found: dict[str, Any] = {} if view == _PLAIN_VIEW else {"view": view}
     if int(viewed["start"]):

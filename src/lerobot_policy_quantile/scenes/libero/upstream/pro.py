@@ -1,7 +1,7 @@
 """LIBERO-Pro's repository and hub dataset -> `pro/`: perturbed bddl files, initial states, and its own objects.
 
-The repository has the objects and the rules (`libero_ood`), the hub dataset the 160 perturbed tasks; a checkout into
-which the dataset was moved, as LIBERO-Pro's README says, has both.
+The repository has the objects and the rules (`libero_ood`), the hub dataset the 160 perturbed tasks; a clone into
+which the dataset was moved, as LIBERO-Pro's README describes, has both.
 """
 
 import ast
@@ -74,7 +74,7 @@ def _found(sources: Sequence[Path], folder: str, group: str) -> Path | None:
 
 
 def _copy_group(sources: Sequence[Path], group: str, made: Path) -> Iterable[str]:
-    """Copy the ten tasks of a group; what cannot be run is copied as it is and told."""
+    """Copy the ten tasks of a group; those that cannot be run are copied unchanged and noted."""
     suite = group.rpartition("_")[0]
     for task in sorted(path.stem for path in (libero_package() / "bddl_files" / suite).glob("*.bddl")):
         reason = None
@@ -102,9 +102,9 @@ def _why_broken(states: Path) -> str | None:
 
 
 def own_objects(sources: Sequence[Path], kinds: Iterable[str]) -> tuple[dict[str, dict[str, Any]], set[str]]:
-    """What hf-libero must be told of the kinds that it does not know: where their meshes are, how they lie.
+    """Meshes and orientation of the kinds that hf-libero does not know, and the kinds that no source defines.
 
-    And the kinds that neither of them knows. Where two sources define an object, the first counts.
+    If two sources define an object, the first is used.
     """
     known = {_kind(name) for _, name, _ in _object_classes([libero_package().parents[1]])} | _ARENAS
     upstream = {_kind(name): (file, node) for file, name, node in reversed(list(_object_classes(sources)))}

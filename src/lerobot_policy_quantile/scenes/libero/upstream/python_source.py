@@ -1,4 +1,4 @@
-"""Constants in somebody else's Python files, read from the syntax tree. Nothing is imported or run."""
+"""Reads constants in third-party Python files from the syntax tree. Nothing is imported or run."""
 
 import ast
 import math

@@ -1,4 +1,4 @@
-"""Where in a checkout or a download the files are, and how a converted folder is written."""
+"""Finds files in a clone or a download, and writes a converted folder."""
 
 import hashlib
 import json
@@ -69,9 +69,9 @@ def _commit(source: Path) -> str:
 def write_folder(
     folder: Path, sources: Sequence[Path], fill: Callable[[Path], tuple[dict[str, int], list[str]]]
 ) -> Converted:
-    """Make a folder whole or not at all: `fill` writes into a temporary one, which then gets its name.
+    """Write a folder completely or not at all: `fill` writes into a temporary one, which is then renamed.
 
-    `source.json` beside the files says which commits they were made from, and the sha256 of each.
+    `source.json` beside the files lists the commits they were made from and the sha256 of each.
     """
     if folder.exists():
         raise ValueError(f"--out must not hold {folder.name!r} yet; remove {folder} to convert again")

@@ -1,7 +1,7 @@
-"""Questions to the server from a thread of their own, so that a control loop never waits for a network.
+"""A client in a background thread, so that a control loop never waits for the network.
 
-The thread keeps the connection: it connects again when the server is gone, continues its session where the server still
-knows it, and begins a new one where it does not.
+The thread owns the connection. After a lost connection it reconnects and continues its session, or begins a new one if
+the server has dropped the session.
 """
 
 import queue
@@ -16,29 +16,29 @@ from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestEr
 
 
 @dataclass
-class AskerCounts:
-    """What happened on the way."""
+class RequestCounts:
+    """How requests ended."""
 
     answers: int = 0
     refused: int = 0
-    """Busy, late, stale: asked again with a fresh observation."""
+    """Refused as busy, late or stale; the next observation is sent instead."""
     lost: int = 0
-    """No server, or no answer in time."""
+    """Server not reachable, or no answer in time."""
     connections: int = 0
     sessions: int = 0
 
 
 @dataclass(frozen=True)
-class Question:
-    """An observation in the server's words, and when it was made."""
+class TimedObservation:
+    """An observation under the server's field names, and `time.monotonic()` when it was captured."""
 
     observation: Mapping[str, Any]
     captured: float
 
 
 @dataclass
-class Asker:
-    """At most one question under way. `ask`, then `take` until an answer or a failure is there."""
+class BackgroundClient:
+    """Sends one observation at a time: `submit` it, then `poll` until the answer has arrived."""
 
     url: str
     token: str | None = None
@@ -48,12 +48,12 @@ class Asker:
     seed: int | None = None
     want: tuple[str, ...] = ()
     backoff: tuple[float, float] = (0.1, 2.0)
-    """Seconds between attempts to connect: first, and at most."""
-    counts: AskerCounts = field(default_factory=AskerCounts)
+    """Seconds between attempts to connect: the first pause and the longest."""
+    counts: RequestCounts = field(default_factory=RequestCounts)
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._questions: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
+        self._observations: queue.SimpleQueue[TimedObservation | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[dict[str, Any] | Exception | None] = queue.SimpleQueue()
         self._client: PolicyClient | None = None
         self._session: str | None = None
@@ -61,18 +61,18 @@ class Asker:
         self._pause = self.backoff[0]
         self.waiting = False
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="asker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="policy-client", daemon=True)
         self._thread.start()
 
-    def ask(self, question: Question) -> None:
-        """Hand over a question; only when none is waiting."""
+    def submit(self, timed: TimedObservation) -> None:
+        """Send an observation; only when none is waiting for its answer."""
         self.waiting = True
-        self._questions.put(question)
+        self._observations.put(timed)
 
-    def take(self) -> dict[str, Any] | None:
-        """The answer, if it has come; None if it has not, or if another observation shall be asked.
+    def poll(self) -> dict[str, Any] | None:
+        """The answer, or None: it has not arrived yet (`waiting`), or a new observation should be submitted.
 
-        Raises what another try cannot mend: a request the server calls invalid.
+        Raises errors that a retry cannot fix, such as a request that the server refused as invalid.
         """
         try:
             answer = self._answers.get_nowait()
@@ -84,23 +84,23 @@ class Asker:
         return answer
 
     def close(self) -> None:
-        """End the thread and the connection."""
+        """Stop the thread and close the connection."""
         self._closed.set()
-        self._questions.put(None)
+        self._observations.put(None)
         self._thread.join(self.timeout + 5)
 
     def _run(self) -> None:
-        while (question := self._questions.get()) is not None and not self._closed.is_set():
-            self._answers.put(self._attempt(question))
+        while (timed := self._observations.get()) is not None and not self._closed.is_set():
+            self._answers.put(self._attempt(timed))
         if self._client is not None:
             self._client.close()
 
-    def _attempt(self, question: Question) -> dict[str, Any] | Exception | None:
+    def _attempt(self, timed: TimedObservation) -> dict[str, Any] | Exception | None:
         try:
             client = self._connected()
             if self._session is None:
                 self._begin(client)
-            return self._infer(client, question)
+            return self._infer(client, timed)
         except ServerGoneError:
             self.counts.lost += 1
             self._closed.wait(self._pause)
@@ -135,21 +135,21 @@ class Asker:
         return self._client
 
     def _begin(self, client: PolicyClient) -> None:
-        wishes = {"seed": self.seed, "decoder": self.decoder}
-        given = {name: value for name, value in wishes.items() if value is not None}
+        options = {"seed": self.seed, "decoder": self.decoder}
+        given = {name: value for name, value in options.items() if value is not None}
         self._session = str(client.infer({}, reset=True, new_session=True, **given)[BLOCK]["session"])
         self._sequence = 0
         self.counts.sessions += 1
 
-    def _infer(self, client: PolicyClient, question: Question) -> dict[str, Any]:
+    def _infer(self, client: PolicyClient, timed: TimedObservation) -> dict[str, Any]:
         self._sequence += 1
         now = time.monotonic()
         answer = client.infer(
-            question.observation,
+            timed.observation,
             session=self._session,
             sequence=self._sequence,
             sent=now,
-            age=max(0.0, now - question.captured),
+            age=max(0.0, now - timed.captured),
             deadline=self.timeout,
             want=list(self.want),
         )

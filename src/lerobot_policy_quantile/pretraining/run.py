@@ -1,0 +1,99 @@
+"""A pretraining run from a seed to a checkpoint: data, training, held-out errors, policy folder. Resumes by stage."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+from lerobot_policy_quantile.pretraining.budgets import PretrainingBudget
+from lerobot_policy_quantile.pretraining.card import data_card
+from lerobot_policy_quantile.pretraining.checkpoint import write_checkpoint
+from lerobot_policy_quantile.pretraining.generate import generate
+from lerobot_policy_quantile.pretraining.launch import train
+from lerobot_policy_quantile.pretraining.proof import all_keys, prove, summary
+from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
+from lerobot_policy_quantile.pretraining.train import LOG, Trainer
+from lerobot_policy_quantile.scenes.libero.assets import find_assets
+from lerobot_policy_quantile.util.progress import LoggedProgress
+
+DATA, POLICY, GATE, PROOF = "data", "policy", "gate.json", "proof.jsonl"
+TARGET = 0.9
+"""Share of the proof's mixed episodes that must succeed."""
+
+
+def require_assets(budget: PretrainingBudget) -> None:
+    """Refuse a budget with LIBERO scenes where LIBERO's assets are not installed."""
+    if budget.data != budget.data.without_libero():
+        try:
+            find_assets()
+        except ValueError as error:
+            raise ValueError(f"{error}\nor leave LIBERO's scenes out with --no-libero") from None
+
+
+def require_same_run(out: Path, asked: dict[str, Any]) -> None:
+    """Refuse to resume a folder with other settings, which would mix two runs."""
+    path = out / "run.json"
+    if not path.exists():
+        path.write_text(json.dumps(asked) + "\n")
+    elif (stored := json.loads(path.read_text())) != asked:
+        raise ValueError(f"--out {out} belongs to a run with {stored}; this one has {asked}; choose a new folder")
+
+
+def pretrain(budget: PretrainingBudget, out: Path, seed: int, workers: int, notes: Console) -> dict[str, float]:
+    """Make the data, train and write the checkpoint to OUT/policy; returns the errors on held-out scenes."""
+    _make_data(budget, out, seed, workers, notes)
+    _train(budget, out, seed, workers, notes)
+    trainer = Trainer(out / DATA, out, budget.training, seed, world=workers)
+    figures = trainer.gate()
+    (out / GATE).write_text(json.dumps(figures, indent=2) + "\n")
+    parameters = sum(p.numel() for p in trainer.student.policy.parameters())
+    card = data_card(trainer.samples, budget.training, seed, figures, parameters)
+    write_checkpoint(trainer.student, trainer.statistics, out / POLICY, card)
+    shutil.copy(out / LOG, out / POLICY / LOG)
+    return figures
+
+
+def print_proof(folder: Path, journal: Path, workers: int, notes: Console) -> bool:
+    """Run a checkpoint in closed loop from unseen states and print the table; whether the target is met."""
+    from rich.table import Table
+
+    keys, episodes = all_keys(), []
+    with _bar(notes) as bar:
+        task = bar.add_task("closed loop", total=len(keys), note="")
+        for episode in prove(folder, CAMERA_SIZE, keys, journal, workers):
+            episodes.append(episode)
+            bar.update(task, advance=1, note=f"success {sum(e.success for e in episodes)}/{len(episodes)}")
+    rows = summary(episodes)
+    table = Table(*rows[0], title="Base checkpoint, median decoding", title_justify="left")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console().print(table)
+    return bool(rows[0]["in the basket"] >= TARGET * rows[0]["episodes"])
+
+
+def _make_data(budget: PretrainingBudget, out: Path, seed: int, workers: int, notes: Console) -> None:
+    shards = budget.data.shards()
+    with _bar(notes) as bar:
+        have = sum((out / DATA / shard.file).exists() for shard in shards)
+        task = bar.add_task("scenes and labels", total=len(shards), completed=have, note="")
+        for shard, _, solved in generate(budget.data, out / DATA, seed, workers):
+            note = f"({shard.scene} play: {solved} in the basket)" if shard.kind == "play" else ""
+            bar.update(task, advance=1, note=note)
+
+
+def _train(budget: PretrainingBudget, out: Path, seed: int, workers: int, notes: Console) -> None:
+    with _bar(notes) as bar:
+        task = bar.add_task("training", total=budget.training.updates, note="")
+
+        def watch(update: int, loss: float) -> None:
+            bar.update(task, completed=update, note=f"loss {loss:.3f}")
+
+        train(out / DATA, out, budget.training, seed, workers, watch)
+
+
+def _bar(notes: Console) -> LoggedProgress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return LoggedProgress(*columns, TextColumn("left {task.fields[note]}"), console=notes)
