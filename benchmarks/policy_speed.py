@@ -29,7 +29,7 @@ from timing import Row, interleaved, milliseconds_row, peak_bytes, ratio_row, wr
 from torch import Tensor
 from torch.nn import functional
 
-from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix, Variant
+from lerobot_policy_quantile.backbone import VARIANTS, Backbone, BackboneInputs, Prefix, Variant
 from lerobot_policy_quantile.backbone.fast import FastPrefix
 from lerobot_policy_quantile.backbone.int8 import has_vnni, int8_linear
 from lerobot_policy_quantile.backbone.linear import MakeLinear, exact_linear, packed_linear
@@ -55,10 +55,8 @@ PARTS = ("difference", "inference", "packed", "int8", "bfloat16", "training")
 COPIES = ("packed", "bfloat16", "training")
 """Parts that hold weights twice or train LeRobot's: at full size they take 20 to 60 GB."""
 
-Observation = tuple[list[Tensor], list[Tensor], Tensor, Tensor]
 
-
-def observation(variant: Variant, *, cameras: int, absent: int, padded: bool, batch: int = 1) -> Observation:
+def observation(variant: Variant, *, cameras: int, absent: int, padded: bool, batch: int = 1) -> BackboneInputs:
     """Random pictures and words; `absent` cameras are there as zeros and masked."""
     draw = torch.Generator().manual_seed(0)
     size = variant.image_size
@@ -70,7 +68,7 @@ def observation(variant: Variant, *, cameras: int, absent: int, padded: bool, ba
     tokens = torch.randint(0, variant.vocab_size, (batch, text), generator=draw)
     valid = torch.ones(batch, text, dtype=torch.bool)
     padding = (0, buffer - text)
-    return images, there, functional.pad(tokens, padding), functional.pad(valid, padding)
+    return BackboneInputs(images, there, functional.pad(tokens, padding), functional.pad(valid, padding))
 
 
 @dataclass
@@ -116,9 +114,9 @@ class Pair:
         return FastPrefix(self.backbone.paligemma_with_expert, make, features=True)
 
     @torch.no_grad()
-    def chunk(self, seen: Observation) -> Tensor:
+    def chunk(self, seen: BackboneInputs) -> Tensor:
         """Ours, from pictures to quantiles."""
-        return self.decode(self.backbone.prefix(*seen))
+        return self.decode(self.backbone.prefix(seen))
 
     @torch.no_grad()
     def decode(self, prefix: Prefix) -> Tensor:
@@ -126,9 +124,9 @@ class Pair:
         prediction = self.head.predict(self.backbone.expert(prefix), episodes_from_seeds(range(len(prefix.valid))))
         return prediction.actions
 
-    def flow(self, seen: Observation, expert_seconds: list[float] | None = None) -> Tensor:
+    def flow(self, seen: BackboneInputs, expert_seconds: list[float] | None = None) -> Tensor:
         """The peer's, in ten steps; what they took together is added to the list."""
-        noise = torch.zeros(len(seen[2]), self.head.chunk_size, self.backbone.model_dim)
+        noise = torch.zeros(len(seen.tokens), self.head.chunk_size, self.backbone.model_dim)
         step, taken = self.peer.denoise_step, []
 
         def timed(*given: Any, **named: Any) -> Tensor:
@@ -154,14 +152,14 @@ def inference_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
     masked = observation(variant, cameras=2, absent=1, padded=True)
     padded = observation(variant, cameras=2, absent=0, padded=True)
     pruned = observation(variant, cameras=2, absent=0, padded=False)
-    prefix = pair.backbone.prefix(*pruned)
+    prefix = pair.backbone.prefix(pruned)
     ten: dict[str, list[float]] = {"peer": [], "peer pruned": []}
     works: dict[str, Callable[[], object]] = {
         "ours": lambda: pair.chunk(masked),
         "peer": lambda: pair.flow(masked, ten["peer"]),
         "peer padded": lambda: pair.flow(padded),
         "peer pruned": lambda: pair.flow(pruned, ten["peer pruned"]),
-        "our prefix": lambda: pair.backbone.prefix(*masked),
+        "our prefix": lambda: pair.backbone.prefix(masked),
         "our expert": lambda: pair.decode(prefix),
         "roofline": roofline(pair, len(prefix.valid[0])),
     }
@@ -301,7 +299,7 @@ def training_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
     trained = [p for p in [*pair.backbone.parameters(), *pair.head.parameters()] if p.requires_grad]
     ours = torch.optim.AdamW(trained, lr=0.0, weight_decay=0.0)
     theirs = torch.optim.AdamW(pair.peer.train().parameters(), lr=0.0, weight_decay=0.0)
-    kept = pair.backbone.prefix(*seen)
+    kept = pair.backbone.prefix(seen)
     padded_target = torch.zeros(TRAINING_BATCH, pair.head.chunk_size, pair.backbone.model_dim)
 
     def step(prefix: Callable[[], Prefix]) -> None:
@@ -316,7 +314,7 @@ def training_rows(pair: Pair, rounds: int, wanted: bool) -> list[Row]:
         torch.autograd.backward(pair.peer(*seen, padded_target, noise, noise_time).mean())
         theirs.step()
 
-    works = [lambda: step(lambda: pair.backbone.prefix(*seen)), lambda: step(lambda: kept), peer_step]
+    works = [lambda: step(lambda: pair.backbone.prefix(seen)), lambda: step(lambda: kept), peer_step]
     whole, cached, peer = interleaved(works, min(rounds, FEW_ROUNDS))
     memory = [peak_bytes(peer_step) + held(theirs), peak_bytes(works[0]) + held(ours)]
     pair.peer.eval()

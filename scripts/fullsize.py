@@ -25,7 +25,7 @@ from rich.table import Table
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Variant
+from lerobot_policy_quantile.backbone import VARIANTS, Backbone, BackboneInputs, Variant
 from lerobot_policy_quantile.backbone.memory import TrainingMemory, training_memory
 from lerobot_policy_quantile.backbone.towers import Precision
 from lerobot_policy_quantile.backbone.weights import load_own_weights
@@ -65,20 +65,21 @@ class Model(nn.Module):
     def chunk(self) -> Tensor:
         """Quantiles of one fixed observation, in one expert pass."""
         self.eval()
-        expert = self.backbone.expert(self.backbone.prefix(*observation(self.backbone.variant)))
+        expert = self.backbone.expert(self.backbone.prefix(observation(self.backbone.variant)))
         prediction = self.head.predict(expert, episodes_from_seeds([0]))
         if prediction.quantiles is None:
             raise TypeError("the quantile head returned no quantiles")
         return prediction.quantiles.quantiles
 
 
-def observation(variant: Variant) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+def observation(variant: Variant) -> BackboneInputs:
     """One sample: two cameras and a full text buffer."""
     generator = torch.Generator().manual_seed(0)
     size, text = variant.image_size, variant.max_token_length
     images = [torch.rand(1, 3, size, size, generator=generator) * 2 - 1 for _ in range(CAMERAS)]
     tokens = torch.randint(0, variant.vocab_size, (1, text), generator=generator)
-    return images, [torch.ones(1, dtype=torch.bool)] * CAMERAS, tokens, torch.ones(1, text, dtype=torch.bool)
+    seen = [torch.ones(1, dtype=torch.bool)] * CAMERAS
+    return BackboneInputs(images, seen, tokens, torch.ones(1, text, dtype=torch.bool))
 
 
 def build_run_save(variant: Variant, folder: Path) -> str:
@@ -139,7 +140,7 @@ def train_step(variant: Variant, _: Path) -> str:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=2.5e-5)
     generator = torch.Generator().manual_seed(0)
-    expert = model.backbone.expert(model.backbone.prefix(*observation(variant)), generator=generator)
+    expert = model.backbone.expert(model.backbone.prefix(observation(variant)), generator=generator)
     target = torch.zeros(1, CHUNK, ACTION_DIM)
     valid = torch.ones_like(target, dtype=torch.bool)
     loss = training_loss(model.head, expert, target, valid, drop_ratio=0.1, generator=generator)

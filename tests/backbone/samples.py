@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix, Variant
+from lerobot_policy_quantile.backbone import VARIANTS, Backbone, BackboneInputs, Prefix, Variant
 
 MODEL_DIM, CHUNK, ACTION_DIM, BATCH = 32, 10, 7, 3
 
@@ -24,9 +24,7 @@ def randomise[M: nn.Module](module: M, seed: int = 0) -> M:
     return module
 
 
-def observation(
-    variant: Variant, batch: int = BATCH, text: int = 12, seed: int = 0
-) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+def observation(variant: Variant, batch: int = BATCH, text: int = 12, seed: int = 0) -> BackboneInputs:
     """Two cameras, the second absent in sample 1; texts of different lengths."""
     generator = torch.Generator().manual_seed(seed)
     size = variant.image_size
@@ -34,7 +32,7 @@ def observation(
     image_valid = [torch.ones(batch, dtype=torch.bool), torch.arange(batch) != 1]
     tokens = torch.randint(0, variant.vocab_size, (batch, text), generator=generator)
     token_valid = torch.arange(text) < torch.tensor([text - 2 * i for i in range(batch)])[:, None]
-    return images, image_valid, tokens, token_valid
+    return BackboneInputs(images, image_valid, tokens, token_valid)
 
 
 def detached(prefix: Prefix) -> list[Tensor]:

@@ -15,7 +15,7 @@ def test_computed_bytes_equal_those_of_a_real_step():
     computed = training_memory(TINY, batch=BATCH, cameras=2, text=TEXT, chunk_size=CHUNK, action_dim=ACTION_DIM)
     backbone = Backbone(TINY, model_dim=MODEL_DIM)
     head = QuantileHead(backbone.expert_width, CHUNK, ACTION_DIM, MODEL_DIM)
-    prefix = backbone.prefix(*observation(TINY, text=TEXT))
+    prefix = backbone.prefix(observation(TINY, text=TEXT))
     keys_values = [tensor for layer in prefix.layers for tensor in layer]
     held = {t.untyped_storage()._cdata for t in (*backbone.parameters(), *head.parameters(), *keys_values)}
     kept = SavedTensors()

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix, prefix_positions
 from lerobot_policy_quantile.backbone.compiled import LENGTHS, CompiledPass
+from lerobot_policy_quantile.backbone.inputs import BackboneInputs
 from lerobot_policy_quantile.backbone.linear import Linear, MakeLinear, fuse, halves, side_by_side, weights_of
 from lerobot_policy_quantile.core._devices import on_host, send
 
@@ -240,18 +241,12 @@ class FastPrefix:
         self._see, self._pass = CompiledPass(self._vision.__call__), CompiledPass(self._run)
         self._step = LENGTHS
 
-    def __call__(
-        self,
-        images: list[Float[Tensor, "b 3 y x"]],
-        image_valid: list[Bool[Tensor, " b"]],
-        tokens: Int[Tensor, "b t"],
-        token_valid: Bool[Tensor, "b t"],
-    ) -> Prefix:
+    def __call__(self, inputs: BackboneInputs) -> Prefix:
         """What the VLM says about an observation."""
-        parts, valid = [self._towers.embed_language_tokens(tokens)], [token_valid.cpu()]
-        if images:
-            seen = torch.stack(image_valid, dim=1).cpu()
-            embedded = self._embed(torch.stack(images, dim=1), seen)
+        parts, valid = [self._towers.embed_language_tokens(inputs.tokens)], [inputs.token_valid.cpu()]
+        if inputs.images:
+            seen = torch.stack(inputs.image_valid, dim=1).cpu()
+            embedded = self._embed(torch.stack(inputs.images, dim=1), seen)
             parts.insert(0, embedded.flatten(1, 2))
             valid.insert(0, seen[..., None].expand(embedded.shape[:3]).flatten(1))
         x, kept = drop_invalid(torch.cat(parts, dim=1), torch.cat(valid, dim=1), self._step)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
+from lerobot_policy_quantile.backbone.inputs import BackboneInputs
 from lerobot_policy_quantile.backbone.live_bytes import LiveBytes
 from lerobot_policy_quantile.backbone.model import Backbone
 from lerobot_policy_quantile.backbone.towers import Precision
@@ -106,7 +107,7 @@ def training_peak(
     """
     rows = min(batch, micro_batch or batch)
     with torch.device("meta"):
-        backbone = _Unchecked(
+        backbone = Backbone(
             variant,
             n_prompts=n_prompts,
             precision=precision,
@@ -124,7 +125,7 @@ def training_peak(
         parameter.data = parameter.data.float()
     backbone.train()
     with LiveBytes(known=parameters) as live:
-        prefix = backbone.prefix(images, seen, tokens, torch.ones_like(tokens, dtype=torch.bool))
+        prefix = backbone.prefix(BackboneInputs(images, seen, tokens, torch.ones_like(tokens, dtype=torch.bool)))
         head.quantiles(backbone.expert(prefix)(queries, noise_time)).sum().backward()  # type: ignore[no-untyped-call]
     gradients = _bytes(trained)
     cast = [  # a checkpointed layer keeps no half-precision copy of its weights
@@ -145,13 +146,6 @@ def weight_bytes(variant: Variant, *, precision: Precision = "float32", freeze_v
     return sum(
         p.numel() * (torch.float32.itemsize if p.requires_grad else p.element_size()) for p in backbone.parameters()
     )
-
-
-class _Unchecked(Backbone):
-    """A backbone that does not look at the values of its tokens: on the meta device there are none."""
-
-    def _check_observation(self, *_: object) -> None:
-        return
 
 
 def empty_prefix(variant: Variant, batch: int, tokens: int, dtype: torch.dtype) -> Prefix:
