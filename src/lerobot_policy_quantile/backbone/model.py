@@ -9,13 +9,14 @@ from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from lerobot.policies.common.vla_utils import create_sinusoidal_pos_embedding
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lerobot_policy_quantile.backbone.attention import (
     Prefix,
+    pooled,
     prefix_mask,
     prefix_positions,
     run_tower,
@@ -180,7 +181,7 @@ class Backbone(nn.Module):
                 positions=prefix_positions(all_valid),
                 checkpointing=self._checkpointing and not self.freeze_vlm,
             )
-            prefix = Prefix(layers, all_valid, _masked_mean(features, all_valid))
+            prefix = Prefix(layers, all_valid, pooled(features, all_valid))
             return Reading(prefix, features, tuple(parts[:-1]))
 
     def expert(
@@ -242,8 +243,3 @@ class Backbone(nn.Module):
 
 def _forget_fast_paths(backbone: Backbone, _: Any) -> None:
     backbone._fast_prefix = backbone._fast_expert = None
-
-
-def _masked_mean(features: Float[Tensor, "b s v"], valid: Bool[Tensor, "b s"]) -> Float[Tensor, "b v"]:
-    weight = valid.to(features.dtype)[..., None]
-    return (features * weight).sum(1) / weight.sum(1).clamp_min(1)
