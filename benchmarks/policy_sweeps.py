@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
-from policy_speed import SIZES, Pair, observation
+from policy_pair import SIZES, Pair, observation
 from timing import Row, interleaved, milliseconds_row, sweep_parser, write
 
 OURS, PEER = "ours", "LeRobot, ten steps"

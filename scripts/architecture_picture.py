@@ -1,7 +1,4 @@
-"""docs/explanation/architecture.svg: the packages in their layers, from the import contract and the package docstrings.
-
-    python -m scripts.architecture_picture
-"""
+"""Draws docs/explanation/architecture.svg: packages in layers, from the import contract and the packages' docstrings."""
 
 import ast
 import textwrap

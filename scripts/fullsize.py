@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
 import psutil
@@ -25,8 +25,8 @@ from rich.table import Table
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Variant
-from lerobot_policy_quantile.backbone.memory import TrainingMemory, training_memory
+from lerobot_policy_quantile.backbone import VARIANTS, Backbone, BackboneInputs, Variant
+from lerobot_policy_quantile.backbone.memory import TrainingMemory, TrainingShape, training_memory
 from lerobot_policy_quantile.backbone.towers import Precision
 from lerobot_policy_quantile.backbone.weights import load_own_weights
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
@@ -65,20 +65,21 @@ class Model(nn.Module):
     def chunk(self) -> Tensor:
         """Quantiles of one fixed observation, in one expert pass."""
         self.eval()
-        expert = self.backbone.expert(self.backbone.prefix(*observation(self.backbone.variant)))
+        expert = self.backbone.expert(self.backbone.prefix(observation(self.backbone.variant)))
         prediction = self.head.predict(expert, episodes_from_seeds([0]))
         if prediction.quantiles is None:
             raise TypeError("the quantile head returned no quantiles")
         return prediction.quantiles.quantiles
 
 
-def observation(variant: Variant) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+def observation(variant: Variant) -> BackboneInputs:
     """One sample: two cameras and a full text buffer."""
     generator = torch.Generator().manual_seed(0)
     size, text = variant.image_size, variant.max_token_length
     images = [torch.rand(1, 3, size, size, generator=generator) * 2 - 1 for _ in range(CAMERAS)]
     tokens = torch.randint(0, variant.vocab_size, (1, text), generator=generator)
-    return images, [torch.ones(1, dtype=torch.bool)] * CAMERAS, tokens, torch.ones(1, text, dtype=torch.bool)
+    seen = [torch.ones(1, dtype=torch.bool)] * CAMERAS
+    return BackboneInputs(images, seen, tokens, torch.ones(1, text, dtype=torch.bool))
 
 
 def build_run_save(variant: Variant, folder: Path) -> str:
@@ -139,14 +140,19 @@ def train_step(variant: Variant, _: Path) -> str:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=2.5e-5)
     generator = torch.Generator().manual_seed(0)
-    expert = model.backbone.expert(model.backbone.prefix(*observation(variant)), generator=generator)
+    expert = model.backbone.expert(model.backbone.prefix(observation(variant)), generator=generator)
     target = torch.zeros(1, CHUNK, ACTION_DIM)
     valid = torch.ones_like(target, dtype=torch.bool)
     loss = training_loss(model.head, expert, target, valid, drop_ratio=0.1, generator=generator)
     torch.autograd.backward(loss)
     optimiser.step()
-    computed = training_memory(variant, batch=1, cameras=CAMERAS, chunk_size=CHUNK, action_dim=ACTION_DIM)
+    computed = training_memory(shape_of(variant, batch=1))
     return f"loss {loss.item():.4f}, {len(trained)} trained tensors; computed {computed.total / GIB:.1f} GiB"
+
+
+def shape_of(variant: Variant, batch: int) -> TrainingShape:
+    """A training step of this script, in single precision."""
+    return TrainingShape(variant, batch, CAMERAS, chunk_size=CHUNK, action_dim=ACTION_DIM)
 
 
 def require_memory(name: str, needed: int) -> None:
@@ -184,15 +190,8 @@ def memory_table(variant: Variant) -> Table:
     title = f"{variant.name}, training with a frozen VLM, computed, GiB per process"
     table = Table("batch", "VLM", "checkpointing", *parts, "total", title=title)
     for batch, precision, checkpointing in ways:
-        memory = training_memory(
-            variant,
-            batch=batch,
-            cameras=CAMERAS,
-            chunk_size=CHUNK,
-            action_dim=ACTION_DIM,
-            precision=precision,
-            gradient_checkpointing=checkpointing,
-        )
+        shape = replace(shape_of(variant, batch), precision=precision, gradient_checkpointing=checkpointing)
+        memory = training_memory(shape)
         gib = [f"{part / GIB:.2f}" for part in astuple(memory)]
         table.add_row(str(batch), precision, "yes" if checkpointing else "no", *gib, f"{memory.total / GIB:.1f}")
     return table
@@ -211,7 +210,7 @@ def main() -> None:
     work: dict[str, Callable[[Variant, Path], str]] = {"build, run, save": build_run_save, "reload, run": reload_run}
     if not arguments.no_train:
         work["one training step"] = train_step
-    held = training_memory(variant, batch=1, cameras=CAMERAS, chunk_size=CHUNK, action_dim=ACTION_DIM)
+    held = training_memory(shape_of(variant, batch=1))
     weights = held.frozen_weights + held.trained_weights
     needed = {"one training step": held.total + GIB}  # libraries and working space
     console = Console(width=160)

@@ -18,7 +18,7 @@ from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TO
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lerobot_policy_quantile.backbone import Backbone, Prefix
+from lerobot_policy_quantile.backbone import Backbone, BackboneInputs, Prefix
 from lerobot_policy_quantile.backbone.weights import load_own_weights
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core._devices import send
@@ -309,14 +309,16 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
 
     def prefix(self, batch: dict[str, Tensor]) -> Prefix:
         """What the VLM says about the observations of a processed batch; all that the expert reads of them."""
+        with self._autocast():
+            return self.backbone.prefix(self.inputs(batch))
+
+    def inputs(self, batch: dict[str, Tensor]) -> BackboneInputs:
+        """What the backbone reads of a processed batch."""
         cameras = list(self.config.image_features)
         require_cameras(cameras, batch)
         images = [batch[camera] for camera in cameras]
         seen = [torch.ones(len(image), dtype=torch.bool) for image in images]  # on the host, where it is known
-        with self._autocast():
-            return self.backbone.prefix(
-                images, seen, batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK].bool()
-            )
+        return BackboneInputs(images, seen, batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK].bool())
 
     def _frame_memory(self, batch: dict[str, Tensor]) -> SeenFrames:
         """Where prefixes of training frames are kept: the VLM reads each frame once."""

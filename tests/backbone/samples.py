@@ -1,32 +1,19 @@
 """Backbones with weights at which every part matters, and random observations."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lerobot_policy_quantile.backbone import VARIANTS, Backbone, Prefix, Variant
+from benchmarks.lerobot_reference import MODEL_DIM, randomise
+from lerobot_policy_quantile.backbone import VARIANTS, Backbone, BackboneInputs, Prefix, Variant
 
-MODEL_DIM, CHUNK, ACTION_DIM, BATCH = 32, 10, 7, 3
+CHUNK, ACTION_DIM, BATCH = 10, 7, 3
 
 
 def tiny_backbone(**settings: object) -> Backbone:
     return randomise(Backbone(VARIANTS["tiny"], model_dim=MODEL_DIM, **settings))
 
 
-def randomise[M: nn.Module](module: M, seed: int = 0) -> M:
-    """Weights at which every part matters: LeRobot starts with norms that ignore the noise time."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, weight in module.named_parameters():
-            if weight.ndim < 2 or "dense" in name:
-                weight.normal_(std=0.3, generator=generator)
-            elif "lm_head" not in name:
-                weight.normal_(std=weight[0].numel() ** -0.5, generator=generator)
-    return module
-
-
-def observation(
-    variant: Variant, batch: int = BATCH, text: int = 12, seed: int = 0
-) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+def observation(variant: Variant, batch: int = BATCH, text: int = 12, seed: int = 0) -> BackboneInputs:
     """Two cameras, the second absent in sample 1; texts of different lengths."""
     generator = torch.Generator().manual_seed(seed)
     size = variant.image_size
@@ -34,7 +21,7 @@ def observation(
     image_valid = [torch.ones(batch, dtype=torch.bool), torch.arange(batch) != 1]
     tokens = torch.randint(0, variant.vocab_size, (batch, text), generator=generator)
     token_valid = torch.arange(text) < torch.tensor([text - 2 * i for i in range(batch)])[:, None]
-    return images, image_valid, tokens, token_valid
+    return BackboneInputs(images, image_valid, tokens, token_valid)
 
 
 def detached(prefix: Prefix) -> list[Tensor]:

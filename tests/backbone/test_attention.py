@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lerobot_policy_quantile.backbone import VARIANTS
+from lerobot_policy_quantile.backbone import VARIANTS, BackboneInputs
 from lerobot_policy_quantile.backbone.attention import suffix_mask
 from tests.backbone.samples import BATCH, CHUNK, MODEL_DIM, detached, observation, tiny_backbone
 
@@ -26,7 +26,7 @@ TIME = torch.full((BATCH,), 0.3)
 
 @torch.no_grad()
 def test_changing_an_action_leaves_prompts_and_vlm_bit_equal(backbone, actions):
-    prefix = backbone.prefix(*observation(TINY))
+    prefix = backbone.prefix(observation(TINY))
     before = detached(prefix)
     prompts, features = backbone.suffix(prefix, actions, TIME)
     changed = actions.clone()
@@ -42,11 +42,11 @@ def test_changing_an_action_leaves_prompts_and_vlm_bit_equal(backbone, actions):
 @torch.no_grad()
 def test_changing_a_prompt_leaves_vlm_bit_equal_and_moves_prompts_and_actions(backbone, actions):
     seen = observation(TINY)
-    before = detached(backbone.prefix(*seen))
-    prompts, features = backbone.suffix(backbone.prefix(*seen), actions, TIME)
+    before = detached(backbone.prefix(seen))
+    prompts, features = backbone.suffix(backbone.prefix(seen), actions, TIME)
     kept = backbone.prompts.clone()
     backbone.prompts[8] += 1.0
-    prefix = backbone.prefix(*seen)
+    prefix = backbone.prefix(seen)
     after = detached(prefix)
     prompts_after, features_after = backbone.suffix(prefix, actions, TIME)
     backbone.prompts.copy_(kept)
@@ -57,13 +57,13 @@ def test_changing_a_prompt_leaves_vlm_bit_equal_and_moves_prompts_and_actions(ba
 
 @torch.no_grad()
 def test_content_of_padded_prefix_tokens_changes_nothing(backbone, actions):
-    images, image_valid, tokens, token_valid = observation(TINY)
-    base = backbone.prefix(images, image_valid, tokens, token_valid)
+    images, image_valid, tokens, token_valid = inputs = observation(TINY)
+    base = backbone.prefix(inputs)
     other_tokens = torch.where(token_valid, tokens, (tokens + 5) % TINY.vocab_size)
     other_images = [
         torch.where(seen[:, None, None, None], image, -image) for image, seen in zip(images, image_valid, strict=True)
     ]
-    other = backbone.prefix(other_images, image_valid, other_tokens, token_valid)
+    other = backbone.prefix(inputs._replace(images=other_images, tokens=other_tokens))
     assert not torch.equal(other_tokens, tokens)
     assert not torch.equal(other_images[1], images[1])
     for ours, theirs in zip(base.layers, other.layers, strict=True):
@@ -78,11 +78,12 @@ def test_content_of_padded_prefix_tokens_changes_nothing(backbone, actions):
 @torch.no_grad()
 def test_padding_can_be_cut_away(backbone, actions):
     """Positions skip padding: a shorter text buffer or no absent camera gives the same features."""
-    images, image_valid, tokens, token_valid = observation(TINY)
+    images, image_valid, tokens, token_valid = inputs = observation(TINY)
     row = slice(1, 2)
     length = int(token_valid[row].sum())
-    padded = backbone.prefix(images, image_valid, tokens, token_valid)
-    cut = backbone.prefix([images[0][row]], [image_valid[0][row]], tokens[row, :length], token_valid[row, :length])
+    padded = backbone.prefix(inputs)
+    short = tokens[row, :length], token_valid[row, :length]
+    cut = backbone.prefix(BackboneInputs([images[0][row]], [image_valid[0][row]], *short))
     assert length < tokens.shape[1]
     assert not image_valid[1][row].any()
     both = zip(backbone.suffix(padded, actions, TIME), backbone.suffix(cut, actions[row], TIME[row]), strict=True)
@@ -93,7 +94,7 @@ def test_padding_can_be_cut_away(backbone, actions):
 @torch.no_grad()
 def test_order_of_action_tokens_comes_from_their_positions(backbone):
     """Equal zero queries still give every step features of its own."""
-    prefix = backbone.prefix(*observation(TINY))
+    prefix = backbone.prefix(observation(TINY))
     features = backbone.expert(prefix)(torch.zeros(BATCH, CHUNK, MODEL_DIM), torch.zeros(BATCH))
     assert (features.diff(dim=1).abs().amax(-1) > 1e-4).all()
 

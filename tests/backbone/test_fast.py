@@ -27,7 +27,7 @@ def zero_queries(rows=BATCH):
 
 def ask(backbone, seen, actions, noise_time):
     with torch.no_grad():
-        return backbone.expert(backbone.prefix(*seen))(actions, noise_time)
+        return backbone.expert(backbone.prefix(seen))(actions, noise_time)
 
 
 # --- each change by itself ---------------------------------------------------------------------
@@ -150,23 +150,25 @@ def test_noisy_actions_and_other_noise_times_are_the_plain_ones(backbone):
 
 
 def test_padding_of_the_text_buffer_costs_no_tokens(backbone):
-    images, image_valid, tokens, token_valid = observation(backbone.variant, 1)
-    padded = functional.pad(tokens, (0, 30)), functional.pad(token_valid, (0, 30))
+    seen = observation(backbone.variant, 1)
+    padded = seen._replace(
+        tokens=functional.pad(seen.tokens, (0, 30)), token_valid=functional.pad(seen.token_valid, (0, 30))
+    )
     backbone.optimize()
     with torch.no_grad():
-        short = backbone.prefix(images, image_valid, tokens, token_valid)
-        long = backbone.prefix(images, image_valid, *padded)
+        short = backbone.prefix(seen)
+        long = backbone.prefix(padded)
     assert long.valid.shape == short.valid.shape
     for ours, theirs in zip(long.layers, short.layers, strict=True):
         assert torch.equal(ours.keys, theirs.keys)
 
 
 def test_an_absent_camera_is_not_looked_at(backbone):
-    images, image_valid, tokens, token_valid = observation(backbone.variant, 1)
-    image_valid[1][:] = False
-    images[1][:] = torch.nan
+    seen = observation(backbone.variant, 1)
+    seen.image_valid[1][:] = False
+    seen.images[1][:] = torch.nan
     backbone.optimize()
-    assert ask(backbone, (images, image_valid, tokens, token_valid), *zero_queries(1)).isfinite().all()
+    assert ask(backbone, seen, *zero_queries(1)).isfinite().all()
 
 
 # --- on and off --------------------------------------------------------------------------------
@@ -260,7 +262,7 @@ def test_training_after_it_is_training_without_it(backbone):
         model.train()
         torch.manual_seed(1)
         optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
-        features = model.expert(model.prefix(*observation(model.variant)))(*zero_queries())
+        features = model.expert(model.prefix(observation(model.variant)))(*zero_queries())
         features.square().mean().backward()
         optimiser.step()
         results.append(model.state_dict())
@@ -279,7 +281,7 @@ def test_fast_training_gives_the_plain_gradients(query, asked):
         backbone = tiny_backbone(fast_training=fast, query=query).train()
         for _ in range(2):
             backbone.zero_grad()
-            features = backbone.expert(backbone.prefix(*observation(backbone.variant)))(actions, noise_time)
+            features = backbone.expert(backbone.prefix(observation(backbone.variant)))(actions, noise_time)
             features.square().mean().backward()
         assert (backbone._fast_prefix is not None) == fast
         assert backbone._fast_expert is None
@@ -291,7 +293,7 @@ def test_fast_training_gives_the_plain_gradients(query, asked):
 
 def test_fast_training_follows_the_weights():
     backbone = tiny_backbone(fast_training=True).train()
-    prefix = backbone.prefix(*observation(backbone.variant))
+    prefix = backbone.prefix(observation(backbone.variant))
     before = backbone.expert(prefix)(*zero_queries())
     with torch.no_grad():
         for weight in backbone.expert_parameters():

@@ -38,7 +38,7 @@ def test_flow_loss_equals_lerobots(pair):
     noise_time = sample_noise_time(torch.rand(BATCH, generator=twin))
     with torch.no_grad():
         theirs = reference(*seen, target, noise, noise_time)
-        ours = head.loss(backbone.expert(backbone.prefix(*seen)), target, generator=torch.Generator().manual_seed(2))
+        ours = head.loss(backbone.expert(backbone.prefix(seen)), target, generator=torch.Generator().manual_seed(2))
     assert theirs.mean() > 1e-2
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
@@ -48,21 +48,21 @@ def test_ten_step_actions_equal_lerobots(pair):
     noise = torch.stack([episode.normal(CHUNK, MODEL_DIM) for episode in episodes_from_seeds(range(BATCH))])
     theirs = reference.sample_actions(*seen, noise=noise, num_steps=10)
     with torch.no_grad():
-        ours = head.predict(backbone.expert(backbone.prefix(*seen)), episodes_from_seeds(range(BATCH))).actions
+        ours = head.predict(backbone.expert(backbone.prefix(seen)), episodes_from_seeds(range(BATCH))).actions
     assert (theirs - noise).abs().mean() > 1e-2
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
 def test_parity_would_notice_the_noise_time_and_the_absent_camera(pair):
     """The comparison above is sharp: a small change of either moves the loss by more than its tolerance."""
-    _, backbone, _, (images, image_valid, tokens, token_valid) = pair
+    _, backbone, _, inputs = pair
     actions, noise_time = torch.ones(BATCH, CHUNK, MODEL_DIM), torch.full((BATCH,), 0.5)
-    all_seen = [torch.ones_like(seen) for seen in image_valid]
+    all_seen = inputs._replace(image_valid=[torch.ones_like(seen) for seen in inputs.image_valid])
     with torch.no_grad():
-        prefix = backbone.prefix(images, image_valid, tokens, token_valid)
+        prefix = backbone.prefix(inputs)
         base = backbone.expert(prefix)(actions, noise_time)
         later = backbone.expert(prefix)(actions, noise_time + 0.01)
-        both = backbone.expert(backbone.prefix(images, all_seen, tokens, token_valid))(actions, noise_time)
+        both = backbone.expert(backbone.prefix(all_seen))(actions, noise_time)
     assert (later - base).abs().max() > 1e-3
     assert (both[1] - base[1]).abs().max() > 1e-3
     torch.testing.assert_close(both[0], base[0], atol=1e-5, rtol=1e-5)

@@ -48,7 +48,7 @@ def test_frozen_vlm_keeps_its_hash_and_gets_no_gradient_buffers():
     before = digest(backbone.vlm_parameters()), digest(backbone.expert_parameters()), digest([backbone.prompts])
     optimiser = torch.optim.AdamW([*backbone.parameters(), *head.parameters()], lr=1e-3)
     for _ in range(2):
-        prefix = backbone.prefix(*observation(TINY))
+        prefix = backbone.prefix(observation(TINY))
         assert not any(tensor.requires_grad for layer in prefix.layers for tensor in layer)
         assert not prefix.pooled.requires_grad
         optimiser.zero_grad()
@@ -64,7 +64,7 @@ def test_frozen_vlm_keeps_its_hash_and_gets_no_gradient_buffers():
 def test_unfrozen_vlm_gets_gradients_through_keys_and_values():
     backbone = tiny_backbone(freeze_vlm=False)
     head = quantile_head(backbone)
-    loss(backbone, head, backbone.prefix(*observation(TINY))).backward()
+    loss(backbone, head, backbone.prefix(observation(TINY))).backward()
     towers = backbone.paligemma_with_expert
     vision = towers.paligemma.model.vision_tower
     last = towers.language_model.layers[-1]
@@ -104,7 +104,7 @@ def test_direct_heads_call_the_expert_once_and_flow_ten_times():
         backbone.expert_calls = 0
         passes.clear()
         with torch.no_grad():
-            head.predict(backbone.expert(backbone.prefix(*observation(TINY))), episodes_from_seeds(range(BATCH)))
+            head.predict(backbone.expert(backbone.prefix(observation(TINY))), episodes_from_seeds(range(BATCH)))
         expected = 10 if isinstance(head, FlowHead) else 1
         assert backbone.expert_calls == len(passes) == head.expert_calls == expected
 
@@ -114,14 +114,14 @@ def test_cached_prefix_and_full_forward_agree_in_loss_and_gradients(query: str):
     """One prefix kept over steps and modes, against a prefix computed anew for each loss."""
     backbone = tiny_backbone(query=query)
     head = quantile_head(backbone)
-    cached = backbone.eval().prefix(*observation(TINY))
+    cached = backbone.eval().prefix(observation(TINY))
     backbone.train()
     loss(backbone, head, cached).backward()  # a use before must leave no trace
     results = []
     for prefix in (cached, None):
         backbone.zero_grad()
         head.zero_grad()
-        value = loss(backbone, head, prefix or backbone.prefix(*observation(TINY)))
+        value = loss(backbone, head, prefix or backbone.prefix(observation(TINY)))
         value.backward()
         results.append((value, gradients(backbone, head)))
     (value_a, grads_a), (value_b, grads_b) = results
@@ -139,7 +139,7 @@ def test_gradient_checkpointing_gives_the_same_gradients_and_saves_activations(f
         head = quantile_head(backbone)
         saved = []
         with torch.autograd.graph.saved_tensors_hooks(lambda t, s=saved: (s.append(t.numel()), t)[1], lambda t: t):
-            value = loss(backbone, head, backbone.prefix(*observation(TINY)))
+            value = loss(backbone, head, backbone.prefix(observation(TINY)))
         value.backward()
         results.append((value, gradients(backbone, head), sum(saved)))
     (value_a, grads_a, saved_a), (value_b, grads_b, saved_b) = results
@@ -152,7 +152,7 @@ def test_gradient_checkpointing_gives_the_same_gradients_and_saves_activations(f
 
 def test_the_expert_never_changes_the_prefix():
     backbone = tiny_backbone().eval()
-    prefix = backbone.prefix(*observation(TINY))
+    prefix = backbone.prefix(observation(TINY))
     before = [(t.data_ptr(), t.shape, t._version) for layer in prefix.layers for t in layer]
     first = backbone.expert(prefix)(QUERIES, TIME)
     assert torch.equal(backbone.expert(prefix)(QUERIES, TIME), first)
@@ -161,14 +161,14 @@ def test_the_expert_never_changes_the_prefix():
 
 def test_zero_queries_pass_on_what_the_head_gives():
     backbone = tiny_backbone().eval()
-    prefix = backbone.prefix(*observation(TINY))
+    prefix = backbone.prefix(observation(TINY))
     actions = torch.randn(QUERIES.shape, generator=torch.Generator().manual_seed(0))
     assert torch.equal(backbone.expert(prefix)(actions, TIME), backbone.suffix(prefix, actions, TIME)[1])
 
 
 def test_noise_queries_come_from_the_generator_or_from_each_episode():
     backbone = tiny_backbone(query="noise").eval()
-    prefix = backbone.prefix(*observation(TINY))
+    prefix = backbone.prefix(observation(TINY))
     noise = torch.randn(QUERIES.shape, generator=torch.Generator().manual_seed(7))
     drawn = backbone.expert(prefix, generator=torch.Generator().manual_seed(7))(QUERIES, TIME)
     assert torch.equal(drawn, backbone.suffix(prefix, noise, TIME)[1])
@@ -182,7 +182,7 @@ def test_noise_queries_come_from_the_generator_or_from_each_episode():
 def test_vlm_queries_are_a_trained_projection_of_the_pooled_prefix():
     backbone = tiny_backbone(query="vlm")
     head = quantile_head(backbone)
-    prefix = backbone.prefix(*observation(TINY))
+    prefix = backbone.prefix(observation(TINY))
     query = backbone.query_projection(prefix.pooled)[:, None].expand(-1, CHUNK, -1)
     assert torch.equal(backbone.expert(prefix)(QUERIES, TIME), backbone.suffix(prefix, query, TIME)[1])
     loss(backbone, head, prefix).backward()
@@ -193,7 +193,7 @@ def test_vlm_queries_are_a_trained_projection_of_the_pooled_prefix():
 @pytest.mark.parametrize("query", ["noise", "vlm"])
 def test_queries_that_replace_zeros_refuse_actions(query: str):
     backbone = tiny_backbone(query=query).eval()
-    prefix = backbone.prefix(*observation(TINY))
+    prefix = backbone.prefix(observation(TINY))
     with pytest.raises(ValueError, match=f"query '{query}' replaces zero queries"):
         backbone.expert(prefix, generator=torch.Generator())(QUERIES + 1, TIME)
 
@@ -211,7 +211,7 @@ def test_parameters_fall_into_three_disjoint_groups():
 def test_bfloat16_keeps_float32_where_lerobot_does():
     backbone = Backbone(TINY, model_dim=MODEL_DIM, precision="bfloat16")
     head = quantile_head(backbone)
-    prefix = backbone.prefix(*observation(TINY))
+    prefix = backbone.prefix(observation(TINY))
     assert prefix.layers[0].keys.dtype == torch.bfloat16
     value = loss(backbone, head, prefix)
     value.backward()
@@ -233,7 +233,7 @@ def test_bfloat16_stays_near_float32():
     exact, rounded = tiny_backbone().eval(), tiny_backbone(precision="bfloat16").eval()
     rounded.load_state_dict(exact.state_dict())
     with torch.no_grad():
-        features = [b.expert(b.prefix(*observation(TINY)))(QUERIES, TIME) for b in (exact, rounded)]
+        features = [b.expert(b.prefix(observation(TINY)))(QUERIES, TIME) for b in (exact, rounded)]
     assert (features[0] - features[1]).norm() < 0.05 * features[0].norm()
 
 
@@ -265,25 +265,25 @@ def test_wrong_settings_are_refused(settings: dict[str, object], message: str):
 @pytest.mark.bad_input
 def test_wrong_observations_are_refused():
     backbone = Backbone(TINY)
-    images, image_valid, tokens, token_valid = observation(TINY)
+    images, image_valid, tokens, token_valid = inputs = observation(TINY)
     with pytest.raises(
         ValueError, match=rf"images\[0\] must have shape \(3, 3, {TINY.image_size}, {TINY.image_size}\)"
     ):
-        backbone.prefix([images[0][..., :32]], image_valid[:1], tokens, token_valid)
+        backbone.prefix(inputs._replace(images=[images[0][..., :32]], image_valid=image_valid[:1]))
     with pytest.raises(ValueError, match="one entry per image; got 1 for 2"):
-        backbone.prefix(images, image_valid[:1], tokens, token_valid)
+        backbone.prefix(inputs._replace(image_valid=image_valid[:1]))
     with pytest.raises(ValueError, match=r"image_valid\[1\] must have shape"):
-        backbone.prefix(images, [image_valid[0], image_valid[1][:2]], tokens, token_valid)
+        backbone.prefix(inputs._replace(image_valid=[image_valid[0], image_valid[1][:2]]))
     with pytest.raises(ValueError, match="token_valid must have shape"):
-        backbone.prefix(images, image_valid, tokens, token_valid[:, :3])
+        backbone.prefix(inputs._replace(token_valid=token_valid[:, :3]))
     with pytest.raises(ValueError, match=r"tokens must lie in \[0, 1024\), the vocabulary of backbone 'tiny'"):
-        backbone.prefix(images, image_valid, tokens + 1024, token_valid)
+        backbone.prefix(inputs._replace(tokens=tokens + 1024))
 
 
 @pytest.mark.bad_input
 def test_wrong_actions_are_refused():
     backbone = Backbone(TINY, model_dim=MODEL_DIM)
-    expert = backbone.expert(backbone.prefix(*observation(TINY)))
+    expert = backbone.expert(backbone.prefix(observation(TINY)))
     with pytest.raises(ValueError, match="actions must have shape"):
         expert(QUERIES[..., :7], TIME)
     with pytest.raises(ValueError, match="noise_time must have shape"):

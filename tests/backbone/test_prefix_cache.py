@@ -24,7 +24,7 @@ def backbone():
 @pytest.fixture(scope="module")
 def prefix(backbone):
     """Texts of different lengths; sample 1 has a camera less."""
-    return backbone.prefix(*observation(backbone.variant))
+    return backbone.prefix(observation(backbone.variant))
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_loaded_prefix_equals_lerobots(written):
         policy.model.sample_actions(*seen, num_steps=1)
     finally:
         del towers.forward
-    prefix = backbone.prefix(*seen)
+    prefix = backbone.prefix(seen)
     theirs = [(keys, values) for keys, values, _ in caches[0]]
     assert len(theirs) == len(prefix.layers) == TINY.depth
     for their_layer, our_layer in zip(theirs, prefix.layers, strict=True):
@@ -123,9 +123,7 @@ def test_new_gaps_start_at_delta0_and_new_prompts_small(written):
     backbone, head = fresh()
     load_pi05_weights(backbone, head, str(written[0]))
     with torch.no_grad():
-        features = backbone.expert(backbone.prefix(*observation(TINY)))(
-            torch.zeros(3, CHUNK, MODEL_DIM), torch.zeros(3)
-        )
+        features = backbone.expert(backbone.prefix(observation(TINY)))(torch.zeros(3, CHUNK, MODEL_DIM), torch.zeros(3))
         gaps = head.quantiles(features).diff(dim=-1)
     torch.testing.assert_close(gaps, torch.full_like(gaps, 0.02), atol=1e-5, rtol=0)
     assert 0.01 < backbone.prompts.std() < 0.03

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lerobot_policy_quantile.backbone.memory import training_memory, training_peak
+from lerobot_policy_quantile.backbone.memory import TrainingShape, training_memory, training_peak
 from lerobot_policy_quantile.backbone.variants import VARIANTS
 from lerobot_policy_quantile.studies import training_fit
 from lerobot_policy_quantile.studies.plans.commands import Fit
@@ -48,15 +48,15 @@ def test_what_cannot_fit_is_refused_with_what_it_needs(monkeypatch):
 
 
 def test_the_peak_holds_what_training_memory_counts_and_grows_with_rows_pieces_shrink_it():
-    small, large = (training_peak(TINY, batch=rows) for rows in (4, 16))
+    small, large = (training_peak(TrainingShape(TINY, rows)) for rows in (4, 16))
     assert small < large
-    held = training_memory(TINY, batch=16)
+    held = training_memory(TrainingShape(TINY, 16))
     assert held.total - held.gradients < large, "activations go while gradients come"
-    pieces = training_peak(TINY, batch=16, micro_batch=4)
+    pieces = training_peak(TrainingShape(TINY, 16), micro_batch=4)
     assert small < pieces < large, "the images of the other pieces wait on the device"
-    assert training_peak(TINY, batch=16, gradient_checkpointing=True) < large
-    assert training_peak(TINY, batch=4, freeze_vlm=False) > small
-    assert training_peak(TINY, batch=4, processes=2) > small
+    assert training_peak(TrainingShape(TINY, 16, gradient_checkpointing=True)) < large
+    assert training_peak(TrainingShape(TINY, 4), freeze_vlm=False) > small
+    assert training_peak(TrainingShape(TINY, 4), processes=2) > small
 
 
 @pytest.mark.slow

@@ -37,6 +37,12 @@ class Prefix:
         return self.valid.sum(-1)
 
 
+def pooled(features: Float[Tensor, "b s v"], valid: Bool[Tensor, "b s"]) -> Float[Tensor, "b v"]:
+    """Mean of the features over the valid tokens."""
+    weight = valid.to(features.dtype)[..., None]
+    return (features * weight).sum(1) / weight.sum(1).clamp_min(1)
+
+
 def prefix_mask(valid: Bool[Tensor, "b s"]) -> Bool[Tensor, "b s s"]:
     """Valid prefix tokens see each other."""
     return valid[:, None, :] & valid[:, :, None]

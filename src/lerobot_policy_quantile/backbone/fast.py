@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix, prefix_positions
+from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix, pooled, prefix_positions, suffix_positions
 from lerobot_policy_quantile.backbone.compiled import LENGTHS, CompiledPass
+from lerobot_policy_quantile.backbone.inputs import BackboneInputs
 from lerobot_policy_quantile.backbone.linear import Linear, MakeLinear, fuse, halves, side_by_side, weights_of
 from lerobot_policy_quantile.core._devices import on_host, send
 
@@ -240,18 +241,12 @@ class FastPrefix:
         self._see, self._pass = CompiledPass(self._vision.__call__), CompiledPass(self._run)
         self._step = LENGTHS
 
-    def __call__(
-        self,
-        images: list[Float[Tensor, "b 3 y x"]],
-        image_valid: list[Bool[Tensor, " b"]],
-        tokens: Int[Tensor, "b t"],
-        token_valid: Bool[Tensor, "b t"],
-    ) -> Prefix:
+    def __call__(self, inputs: BackboneInputs) -> Prefix:
         """What the VLM says about an observation."""
-        parts, valid = [self._towers.embed_language_tokens(tokens)], [token_valid.cpu()]
-        if images:
-            seen = torch.stack(image_valid, dim=1).cpu()
-            embedded = self._embed(torch.stack(images, dim=1), seen)
+        parts, valid = [self._towers.embed_language_tokens(inputs.tokens)], [inputs.token_valid.cpu()]
+        if inputs.images:
+            seen = torch.stack(inputs.image_valid, dim=1).cpu()
+            embedded = self._embed(torch.stack(inputs.images, dim=1), seen)
             parts.insert(0, embedded.flatten(1, 2))
             valid.insert(0, seen[..., None].expand(embedded.shape[:3]).flatten(1))
         x, kept = drop_invalid(torch.cat(parts, dim=1), torch.cat(valid, dim=1), self._step)
@@ -260,8 +255,7 @@ class FastPrefix:
         kept = send(kept, x.device)
         rotary = self._tower.rotary_emb(x, prefix_positions(kept).clamp_min(0))
         layers, features = self._pass(x, rotary, key_mask(kept, full=full))
-        weight = kept.to(features.dtype)[..., None]
-        return Prefix(layers, kept, (features * weight).sum(1) / weight.sum(1).clamp_min(1), full)
+        return Prefix(layers, kept, pooled(features, kept), full)
 
     def _embed(self, images: Float[Tensor, "b c 3 y x"], seen: Bool[Tensor, "b c"]) -> Float[Tensor, "b c n w"]:
         """Tokens of the cameras that are there; zeros, soon dropped, elsewhere. `seen` lies on the host."""
@@ -362,8 +356,7 @@ class FastExpert:
         return torch.cat([self._backbone.prompts.expand(len(actions), -1, -1), tokens], dim=1)
 
     def _rotary(self, x: Float[Tensor, "b n w"], prefix: Prefix) -> tuple[Tensor, Tensor]:
-        positions = prefix.lengths[:, None] + torch.arange(x.shape[1], device=x.device)
-        rotary: tuple[Tensor, Tensor] = self._tower.rotary_emb(x, positions)
+        rotary: tuple[Tensor, Tensor] = self._tower.rotary_emb(x, suffix_positions(prefix, x.shape[1]))
         return rotary
 
     def _modulations(self, noise_time: Float[Tensor, " b"], at_zero: bool) -> tuple[list[Norms], Modulation]:

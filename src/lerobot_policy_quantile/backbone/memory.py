@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
+from lerobot_policy_quantile.backbone.inputs import BackboneInputs
 from lerobot_policy_quantile.backbone.live_bytes import LiveBytes
 from lerobot_policy_quantile.backbone.model import Backbone
 from lerobot_policy_quantile.backbone.towers import Precision
@@ -38,40 +39,57 @@ class TrainingMemory:
         return int(sum(astuple(self)))
 
 
-def training_memory(
-    variant: Variant,
-    *,
-    batch: int,
-    cameras: int = 2,
-    text: int | None = None,
-    chunk_size: int = 10,
-    action_dim: int = 7,
-    n_prompts: int = 16,
-    precision: Precision = "float32",
-    gradient_checkpointing: bool = False,
-) -> TrainingMemory:
-    """Bytes of one training process: AdamW, frozen VLM, quantile head, `text` tokens (default: the variant's).
+@dataclass(frozen=True)
+class TrainingShape:
+    """What the memory of a training step depends on: sizes, precision, checkpointing."""
+
+    variant: Variant
+    batch: int
+    cameras: int = 2
+    text: int | None = None
+    """Text tokens; None: as many as the variant's prompts may have."""
+    chunk_size: int = 10
+    action_dim: int = 7
+    precision: Precision = "float32"
+    gradient_checkpointing: bool = False
+
+    @property
+    def text_tokens(self) -> int:
+        """Text tokens of every row."""
+        return self.variant.max_token_length if self.text is None else self.text
+
+    def model(self, *, freeze_vlm: bool = True) -> tuple[Backbone, QuantileHead]:
+        """Backbone and head on the default device, weights as in training: what is trained is float32."""
+        backbone = Backbone(
+            self.variant,
+            precision=self.precision,
+            freeze_vlm=freeze_vlm,
+            gradient_checkpointing=self.gradient_checkpointing,
+        )
+        for parameter in backbone.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+        return backbone, QuantileHead(backbone.expert_width, self.chunk_size, self.action_dim, backbone.model_dim)
+
+
+def training_memory(shape: TrainingShape) -> TrainingMemory:
+    """Bytes of one training process: AdamW, frozen VLM, quantile head.
 
     With bfloat16 the frozen weights are half as large and trained ones stay float32 under autocast:
     activations are then an upper bound, float32 ones and a half-precision copy of each trained matrix.
     """
     with torch.device("meta"):
-        backbone = Backbone(
-            variant, n_prompts=n_prompts, precision=precision, gradient_checkpointing=gradient_checkpointing
-        )
-        tokens = cameras * variant.image_tokens + (variant.max_token_length if text is None else text)
-        prefix = empty_prefix(variant, batch, tokens, getattr(torch, precision))
-        head = QuantileHead(backbone.expert_width, chunk_size, action_dim, backbone.model_dim)
-        queries, noise_time = torch.zeros(batch, chunk_size, backbone.model_dim), torch.zeros(batch)
+        backbone, head = shape.model()
+        prefix = empty_prefix(shape)
+        queries, noise_time = torch.zeros(shape.batch, shape.chunk_size, backbone.model_dim), torch.zeros(shape.batch)
     trained = [p for p in backbone.parameters() if p.requires_grad]
-    for parameter in trained:
-        parameter.data = parameter.data.float()
     keys_values = [tensor for layer in prefix.layers for tensor in layer]
     held_already = {_storage_id(t) for t in (*backbone.parameters(), *head.parameters(), *keys_values)}
     kept = SavedTensors()
     with kept:
         head.quantiles(backbone.expert(prefix)(queries, noise_time))
-    copies = sum(p.numel() for p in trained if p.ndim > 1) * HALF if precision == "bfloat16" else 0
+    half = HALF if shape.precision == "bfloat16" else 0
+    copies = half * sum(p.numel() for p in trained if p.ndim > 1)
     trained += head.parameters()
     return TrainingMemory(
         frozen_weights=_bytes(backbone.vlm_parameters()),
@@ -84,82 +102,58 @@ def training_memory(
 
 
 def training_peak(
-    variant: Variant,
-    *,
-    batch: int,
-    micro_batch: int | None = None,
-    processes: int = 1,
-    cameras: int = 2,
-    text: int | None = None,
-    chunk_size: int = 10,
-    action_dim: int = 7,
-    n_prompts: int = 16,
-    precision: Precision = "float32",
-    gradient_checkpointing: bool = False,
-    freeze_vlm: bool = True,
+    shape: TrainingShape, *, micro_batch: int | None = None, processes: int = 1, freeze_vlm: bool = True
 ) -> int:
-    """Bytes of one training process at the worst moment of an update: `batch` rows, in pieces if told, AdamW.
+    """Bytes of one training process at the worst moment of an update: the batch, in pieces if told, AdamW.
 
     Forward and backward of one piece run on the meta device, and everything alive is counted. On top come AdamW's
     moments and what its update makes, the buckets of several processes, and the images that wait for their piece. With
     bfloat16 it is an upper bound, as in `training_memory`.
     """
-    rows = min(batch, micro_batch or batch)
+    variant = shape.variant
+    rows = min(shape.batch, micro_batch or shape.batch)
     with torch.device("meta"):
-        backbone = _Unchecked(
-            variant,
-            n_prompts=n_prompts,
-            precision=precision,
-            freeze_vlm=freeze_vlm,
-            gradient_checkpointing=gradient_checkpointing,
-        )
-        images = [torch.zeros(rows, 3, variant.image_size, variant.image_size) for _ in range(cameras)]
+        backbone, head = shape.model(freeze_vlm=freeze_vlm)
+        images = [torch.zeros(rows, 3, variant.image_size, variant.image_size) for _ in range(shape.cameras)]
         seen = [torch.ones(rows, dtype=torch.bool) for _ in images]
-        tokens = torch.zeros(rows, variant.max_token_length if text is None else text, dtype=torch.long)
-        queries, noise_time = torch.zeros(rows, chunk_size, backbone.model_dim), torch.zeros(rows)
-    head = QuantileHead(backbone.expert_width, chunk_size, action_dim, backbone.model_dim).to("meta")
+        tokens = torch.zeros(rows, shape.text_tokens, dtype=torch.long)
+        queries, noise_time = torch.zeros(rows, shape.chunk_size, backbone.model_dim), torch.zeros(rows)
     parameters = [*backbone.parameters(), *head.parameters()]
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    for parameter in trained:
-        parameter.data = parameter.data.float()
     backbone.train()
     with LiveBytes(known=parameters) as live:
-        prefix = backbone.prefix(images, seen, tokens, torch.ones_like(tokens, dtype=torch.bool))
+        prefix = backbone.prefix(BackboneInputs(images, seen, tokens, torch.ones_like(tokens, dtype=torch.bool)))
         head.quantiles(backbone.expert(prefix)(queries, noise_time)).sum().backward()  # type: ignore[no-untyped-call]
     gradients = _bytes(trained)
     cast = [  # a checkpointed layer keeps no half-precision copy of its weights
-        p for name, p in backbone.named_parameters() if not gradient_checkpointing or "vision_tower" in name
+        p for name, p in backbone.named_parameters() if not shape.gradient_checkpointing or "vision_tower" in name
     ]
-    copies = sum(p.numel() for p in cast if p.requires_grad and p.ndim > 1) * HALF if precision == "bfloat16" else 0
+    half = HALF if shape.precision == "bfloat16" else 0
+    copies = half * sum(p.numel() for p in cast if p.requires_grad and p.ndim > 1)
     computing, updating = live.most + copies, 2 * gradients
-    inputs = (batch - rows) * cameras * 3 * variant.image_size**2 * torch.float32.itemsize
+    waiting = (shape.batch - rows) * shape.cameras * 3 * variant.image_size**2 * torch.float32.itemsize
     buckets = gradients if processes > 1 else 0
-    held = _bytes(parameters) + ADAM_MOMENTS * gradients + buckets + inputs
+    held = _bytes(parameters) + ADAM_MOMENTS * gradients + buckets + waiting
     return int(held + max(computing, updating))
 
 
 def weight_bytes(variant: Variant, *, precision: Precision = "float32", freeze_vlm: bool = True) -> int:
     """Bytes of a backbone's weights: trained ones are float32 whatever the precision of the others."""
     with torch.device("meta"):
-        backbone = Backbone(variant, n_prompts=16, precision=precision, freeze_vlm=freeze_vlm)
+        backbone = Backbone(variant, precision=precision, freeze_vlm=freeze_vlm)
     return sum(
         p.numel() * (torch.float32.itemsize if p.requires_grad else p.element_size()) for p in backbone.parameters()
     )
 
 
-class _Unchecked(Backbone):
-    """A backbone that does not look at the values of its tokens: on the meta device there are none."""
-
-    def _check_observation(self, *_: object) -> None:
-        return
-
-
-def empty_prefix(variant: Variant, batch: int, tokens: int, dtype: torch.dtype) -> Prefix:
+def empty_prefix(shape: TrainingShape) -> Prefix:
     """A prefix of the right shapes on the default device, without values."""
-    shape = (batch, variant.kv_heads, tokens, variant.head_dim)
-    layers = [KeyValue(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)) for _ in range(variant.depth)]
-    valid = torch.ones(batch, tokens, dtype=torch.bool)
-    return Prefix(tuple(layers), valid, torch.empty(batch, variant.vlm_width))
+    variant, dtype = shape.variant, getattr(torch, shape.precision)
+    tokens = shape.cameras * variant.image_tokens + shape.text_tokens
+    size = (shape.batch, variant.kv_heads, tokens, variant.head_dim)
+    layers = [KeyValue(torch.empty(size, dtype=dtype), torch.empty(size, dtype=dtype)) for _ in range(variant.depth)]
+    valid = torch.ones(shape.batch, tokens, dtype=torch.bool)
+    return Prefix(tuple(layers), valid, torch.empty(shape.batch, variant.vlm_width))
 
 
 class SavedTensors(torch.autograd.graph.saved_tensors_hooks):

@@ -1,6 +1,6 @@
 """The backbone: one prefix pass of the VLM, then expert passes over prompts and action tokens.
 
-Axes: b batch, t text token, s prefix token, p prompt, h chunk step, m model action dim, w expert width.
+Axes: b batch, s prefix token, p prompt, h chunk step, m model action dim, w expert width.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,14 @@ from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from lerobot.policies.common.vla_utils import create_sinusoidal_pos_embedding
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lerobot_policy_quantile.backbone.attention import (
     Prefix,
+    pooled,
     prefix_mask,
     prefix_positions,
     run_tower,
@@ -25,12 +26,13 @@ from lerobot_policy_quantile.backbone.attention import (
 from lerobot_policy_quantile.backbone.bound_expert import BoundExpert
 from lerobot_policy_quantile.backbone.compiled import static_linear
 from lerobot_policy_quantile.backbone.fast import FastExpert, FastPrefix
+from lerobot_policy_quantile.backbone.inputs import BackboneInputs
 from lerobot_policy_quantile.backbone.int8 import int8_linear
 from lerobot_policy_quantile.backbone.linear import MakeLinear, exact_linear, forget_blocks, packed_linear
 from lerobot_policy_quantile.backbone.towers import WRAP_CLASSES, Precision, Towers
 from lerobot_policy_quantile.backbone.variants import Variant
 from lerobot_policy_quantile.core._checks import require_choice, require_shape
-from lerobot_policy_quantile.core._devices import on_host, send
+from lerobot_policy_quantile.core._devices import send
 from lerobot_policy_quantile.core.episode import Episode
 
 QUERIES = ("zero", "noise", "vlm")
@@ -151,43 +153,27 @@ class Backbone(nn.Module):
             modules.append(self.query_projection)
         return chain.from_iterable(module.parameters() for module in modules)
 
-    def prefix(
-        self,
-        images: list[Float[Tensor, "b 3 y x"]],
-        image_valid: list[Bool[Tensor, " b"]],
-        tokens: Int[Tensor, "b t"],
-        token_valid: Bool[Tensor, "b t"],
-    ) -> Prefix:
-        """SigLIP and VLM, once per observation. Images in [-1, 1]; no graph is built when the VLM is frozen.
-
-        What is valid may lie on the host whatever the model's device: the fast path then reads nothing back.
-        """
+    def prefix(self, inputs: BackboneInputs) -> Prefix:
+        """SigLIP and VLM, once per observation; no graph is built when the VLM is frozen."""
         if self._fast_prefix is None and self.fast_training and self.freeze_vlm:
             self._fast_prefix = self._make_fast_prefix()
         if self._fast_prefix is None:
-            return self.read(images, image_valid, tokens, token_valid).prefix
-        self._check_observation(images, image_valid, tokens, token_valid)
+            return self.read(inputs).prefix
+        inputs.check(self.variant)
         with torch.no_grad():
-            return self._fast_prefix(images, image_valid, tokens, token_valid)
+            return self._fast_prefix(inputs)
 
-    def read(
-        self,
-        images: list[Float[Tensor, "b 3 y x"]],
-        image_valid: list[Bool[Tensor, " b"]],
-        tokens: Int[Tensor, "b t"],
-        token_valid: Bool[Tensor, "b t"],
-    ) -> Reading:
+    def read(self, inputs: BackboneInputs) -> Reading:
         """The prefix together with the features it was made of, for losses on what the VLM sees."""
-        self._check_observation(images, image_valid, tokens, token_valid)
+        inputs.check(self.variant)
         towers = self.paligemma_with_expert
         with torch.no_grad() if self.freeze_vlm else nullcontext():
-            place = tokens.device
-            token_valid = send(token_valid, place)
-            image_valid = [send(seen, place) for seen in image_valid]
-            parts = [towers.embed_image(image) for image in images]
+            place = inputs.tokens.device
+            image_valid = [send(seen, place) for seen in inputs.image_valid]
+            parts = [towers.embed_image(image) for image in inputs.images]
             valid = [seen[:, None].expand(part.shape[:2]) for part, seen in zip(parts, image_valid, strict=True)]
-            parts.append(towers.embed_language_tokens(tokens))
-            all_valid = torch.cat([*valid, token_valid], dim=1)
+            parts.append(towers.embed_language_tokens(inputs.tokens))
+            all_valid = torch.cat([*valid, send(inputs.token_valid, place)], dim=1)
             features, layers = run_tower(
                 towers.language_model,
                 torch.cat(parts, dim=1),
@@ -195,7 +181,7 @@ class Backbone(nn.Module):
                 positions=prefix_positions(all_valid),
                 checkpointing=self._checkpointing and not self.freeze_vlm,
             )
-            prefix = Prefix(layers, all_valid, _masked_mean(features, all_valid))
+            prefix = Prefix(layers, all_valid, pooled(features, all_valid))
             return Reading(prefix, features, tuple(parts[:-1]))
 
     def expert(
@@ -254,29 +240,6 @@ class Backbone(nn.Module):
         ).to(noise_time.dtype)
         return functional.silu(self.time_mlp_out(functional.silu(self.time_mlp_in(embedding))))
 
-    def _check_observation(
-        self, images: list[Tensor], image_valid: list[Tensor], tokens: Tensor, token_valid: Tensor
-    ) -> None:
-        batch, size = len(tokens), self.variant.image_size
-        if len(images) != len(image_valid):
-            raise ValueError(f"image_valid must have one entry per image; got {len(image_valid)} for {len(images)}")
-        for i, (image, seen) in enumerate(zip(images, image_valid, strict=True)):
-            require_shape(f"images[{i}]", image, (batch, 3, size, size))
-            require_shape(f"image_valid[{i}]", seen, (batch,))
-        require_shape("token_valid", token_valid, tuple(tokens.shape))
-        if not on_host(tokens):  # the embedding refuses what is outside; to look would be to wait
-            return
-        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.variant.vocab_size:
-            raise ValueError(
-                f"tokens must lie in [0, {self.variant.vocab_size}), the vocabulary of backbone"
-                f" {self.variant.name!r}; got {int(tokens.min())} to {int(tokens.max())}"
-            )
-
 
 def _forget_fast_paths(backbone: Backbone, _: Any) -> None:
     backbone._fast_prefix = backbone._fast_expert = None
-
-
-def _masked_mean(features: Float[Tensor, "b s v"], valid: Bool[Tensor, "b s"]) -> Float[Tensor, "b v"]:
-    weight = valid.to(features.dtype)[..., None]
-    return (features * weight).sum(1) / weight.sum(1).clamp_min(1)

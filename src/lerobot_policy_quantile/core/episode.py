@@ -4,6 +4,7 @@ It is made from a seed and belongs to the episode, never to a policy, a head or 
 same seed gives the same actions whatever else is decoded in between, and on any device.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -32,6 +33,14 @@ class Episode:
     def normal(self, *shape: int) -> Tensor:
         """The next standard normal draws of this episode."""
         return torch.randn(shape, generator=self._generator)
+
+    def next_latent(self, rho: float, innovation: Float[Tensor, " *c"]) -> Float[Tensor, " *c"]:
+        """z_k = rho z_{k-1} + sqrt(1 - rho^2) eps_k with z_0 = eps_0, remembered. Paper eq. B.2."""
+        if self.latent is None:
+            self.latent = innovation
+        else:
+            self.latent = rho * self.latent + math.sqrt(1 - rho**2) * innovation
+        return self.latent
 
 
 def episodes_from_seeds(seeds: Sequence[int]) -> list[Episode]:

@@ -38,6 +38,7 @@ from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 Supervise = Literal["all", "median"]
 Gaps = Literal["separate", "symmetric"]
 Anchor = Literal["shared", "detached"]
+Norm = Literal["l1", "l2"]
 
 
 @runtime_checkable
@@ -197,13 +198,7 @@ class PointHead(Head):
     """One value per coordinate, by |e| (L1, the conditional median) or e^2 (L2, the mean)."""
 
     def __init__(
-        self,
-        width: int,
-        chunk_size: int,
-        action_dim: int,
-        model_dim: int | None = None,
-        *,
-        norm: Literal["l1", "l2"],
+        self, width: int, chunk_size: int, action_dim: int, model_dim: int | None = None, *, norm: Norm
     ) -> None:
         super().__init__(width, chunk_size, action_dim, model_dim)
         require_choice("norm", norm, ("l1", "l2"))

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from lerobot.configs import FeatureType, PolicyFeature
-from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS, OBS_STATE
+from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_STATE
 from torch import Tensor, nn
 
 from lerobot_policy_quantile.backbone import VARIANTS
@@ -66,10 +66,7 @@ class Student(nn.Module):
 
     def read(self, batch: dict[str, Any]) -> Reading:
         """One prefix pass."""
-        images = [batch[key] for key in self.policy.config.image_features]
-        seen = [torch.ones(len(image), dtype=torch.bool) for image in images]
-        valid = batch[OBS_LANGUAGE_ATTENTION_MASK].bool()
-        return self.policy.backbone.read(images, seen, batch[OBS_LANGUAGE_TOKENS], valid)
+        return self.policy.backbone.read(self.policy.inputs(batch))
 
     def losses(self, batch: Batch) -> dict[str, Float[Tensor, ""]]:
         """Every loss of a batch by name; `total` is their weighted sum."""

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from lerobot_policy_quantile.util.quantiles import Array, quantile_at
+
 MASS = 0.8
 
 
 def spread(quantiles: Float[Array, "h d k"], levels: Sequence[float]) -> Float[Array, "h d"]:
-    """Q(0.9) - Q(0.1), interpolated linearly between the levels and extrapolated beyond them."""
-    width: Float[Array, "h d"] = _at(quantiles, levels, (1 + MASS) / 2) - _at(quantiles, levels, (1 - MASS) / 2)
+    """Q(0.9) - Q(0.1), linear between the levels and beyond them."""
+    low, high = (quantile_at(quantiles, levels, (1 + sign * MASS) / 2) for sign in (-1, 1))
+    width: Float[Array, "h d"] = high - low
     return width
 
 
@@ -30,14 +31,6 @@ def motion_spread(widths: Float[Array, "h d"], grippers: Sequence[int]) -> Float
 def served_grippers(metadata: Mapping[str, Any]) -> tuple[int, ...]:
     """Gripper dimensions in a server's metadata; the last dimension if an older server does not list them."""
     return tuple(metadata.get("grippers", (-1,)))
-
-
-def _at(quantiles: Float[Array, "h d k"], levels: Sequence[float], rank: float) -> Float[Array, "h d"]:
-    knots = np.asarray(levels)
-    left = int(np.clip(np.searchsorted(knots, rank, side="right") - 1, 0, len(knots) - 2))
-    weight = (rank - knots[left]) / (knots[left + 1] - knots[left])
-    low: Float[Array, "h d"] = quantiles[..., left] + weight * (quantiles[..., left + 1] - quantiles[..., left])
-    return low
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from bisect import bisect
 from functools import cache
 from typing import cast
 
-from lerobot_policy_quantile.backbone.memory import training_peak, weight_bytes
+from lerobot_policy_quantile.backbone.memory import TrainingShape, training_peak, weight_bytes
 from lerobot_policy_quantile.backbone.towers import Precision
 from lerobot_policy_quantile.backbone.variants import VARIANTS
 from lerobot_policy_quantile.studies.plans.commands import Fit
@@ -76,13 +76,6 @@ def peak(
     checkpointing: bool,
     freeze_vlm: bool,
 ) -> int:
-    """`training_peak`, cached per setting."""
-    return training_peak(
-        VARIANTS[backbone],
-        batch=batch,
-        micro_batch=rows,
-        processes=processes,
-        precision=precision,
-        gradient_checkpointing=checkpointing,
-        freeze_vlm=freeze_vlm,
-    )
+    """`training_peak`, counted once per setting."""
+    shape = TrainingShape(VARIANTS[backbone], batch, precision=precision, gradient_checkpointing=checkpointing)
+    return training_peak(shape, micro_batch=rows, processes=processes, freeze_vlm=freeze_vlm)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from lerobot_policy_quantile.core._normal import phi
 from lerobot_policy_quantile.core.decoders.rank_laws import (
+    ChunkDraw,
     DensestInterval,
     DensityWeighted,
     Fixed,
@@ -23,14 +24,14 @@ MOTION = [0, 1, 2]
 @given(l=st.floats(0, 0.49), temperature=st.floats(0.05, 2), z=st.floats(-6, 6))
 def test_window_ranks_stay_inside_the_window_and_follow_the_formula(l, temperature, z):
     latent = torch.full((1, 1, 4), z, dtype=torch.float64)
-    rank = Window(l, temperature).ranks(latent, random_function(1, 2, 4), MOTION)
+    rank = Window(l, temperature).ranks(ChunkDraw(latent, random_function(1, 2, 4), MOTION))
     assert ((rank >= l) & (rank <= 1 - l)).all()
     torch.testing.assert_close(rank, l + (1 - 2 * l) * phi(temperature * latent))
 
 
 def test_a_window_with_temperature_one_is_uniform_on_its_interval():
     latent = torch.randn(20_000, 1, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    rank = Window(0.2).ranks(latent, random_function(1, 1, 1), [0]).flatten().sort().values
+    rank = Window(0.2).ranks(ChunkDraw(latent, random_function(1, 1, 1), [0])).flatten().sort().values
     uniform = 0.2 + 0.6 * (torch.arange(20_000) + 0.5) / 20_000
     assert (rank - uniform).abs().max() < 0.011
 
@@ -96,7 +97,7 @@ def test_the_inverted_cdf_reaches_its_value(u, seed):
 def test_a_flat_density_gives_back_the_uniform_rank():
     latent = torch.randn(5, 1, 3, dtype=torch.float64)
     q = random_function(5, 2, 3)
-    ranks = DensityWeighted(exponent=0.0).ranks(latent, q, [0, 1])
+    ranks = DensityWeighted(exponent=0.0).ranks(ChunkDraw(latent, q, [0, 1]))
     torch.testing.assert_close(ranks, phi(latent))
 
 
@@ -111,7 +112,7 @@ def test_density_weighting_prefers_dense_intervals():
 
 def test_densest_interval_is_the_midpoint_of_the_best_scored_learned_interval():
     q = random_function(3, 2, 4)
-    ranks = DensestInterval("all").ranks(torch.zeros(3, 1, 4, dtype=torch.float64), q, MOTION)
+    ranks = DensestInterval("all").ranks(ChunkDraw(torch.zeros(3, 1, 4, dtype=torch.float64), q, MOTION))
     best = density_score(q).argmax(1)
     torch.testing.assert_close(ranks[:, 0, 0], (q.levels[best] + q.levels[best + 1]) / 2)
     assert (ranks == ranks[:, :, :1]).all()
@@ -124,7 +125,7 @@ def test_the_densest_interval_of_equals_does_not_hang_on_rounding():
     gaps = 0.1 + 1e-7 * torch.randn(64, 2, 3, len(levels) - 1, generator=generator)
     q = QuantileFunction(levels, torch.cat([torch.zeros(64, 2, 3, 1), gaps.cumsum(-1)], dim=-1) - 1)
     assert density_score(q).argmax(1).unique().numel() > 1
-    ranks = DensestInterval("all").ranks(torch.zeros(64, 1, 3), q, MOTION)
+    ranks = DensestInterval("all").ranks(ChunkDraw(torch.zeros(64, 1, 3), q, MOTION))
     assert ranks.unique().numel() == 1
 
 

@@ -5,6 +5,7 @@ from lerobot_policy_quantile.core.decoders.composition import Decoded, Decoder, 
 from lerobot_policy_quantile.core.decoders.copula import CopulaLatents, fit_copula
 from lerobot_policy_quantile.core.decoders.presets import PRESETS, Preset, canonical_text, parse_decoder
 from lerobot_policy_quantile.core.decoders.rank_laws import (
+    ChunkDraw,
     DensestInterval,
     DensityWeighted,
     Fixed,
@@ -14,6 +15,7 @@ from lerobot_policy_quantile.core.decoders.rank_laws import (
 
 __all__ = [
     "PRESETS",
+    "ChunkDraw",
     "CopulaLatents",
     "Decoded",
     "Decoder",

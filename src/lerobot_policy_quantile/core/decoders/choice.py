@@ -15,7 +15,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lerobot_policy_quantile.core._normal import phi
-from lerobot_policy_quantile.core.decoders.rank_laws import RankLaw, interval_probabilities, invert_interval_cdf
+from lerobot_policy_quantile.core.decoders.rank_laws import (
+    ChunkDraw,
+    RankLaw,
+    interval_probabilities,
+    invert_interval_cdf,
+)
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 
@@ -40,24 +45,17 @@ class WhereChoice(RankLaw):
                 raise ValueError(f"{field} must be finite and not negative; got {getattr(self, field)}")
 
     @override
-    def ranks(
-        self,
-        latent: Float[Tensor, "b t d"],
-        quantiles: QuantileFunction,
-        motion: list[int],
-        episodes: Sequence[Episode] = (),
-    ) -> Float[Tensor, "b t d"]:
-        wide = wide_coordinates(quantiles, motion, self.width)
-        return torch.where(wide[:, None], self._density_ranks(latent, quantiles, wide), 0.5)
+    def ranks(self, draw: ChunkDraw) -> Float[Tensor, "b t d"]:
+        wide = wide_coordinates(draw.quantiles, draw.motion, self.width)
+        return torch.where(wide[:, None], self._density_ranks(draw, wide), 0.5)
 
-    def _density_ranks(
-        self, latent: Float[Tensor, "b t d"], quantiles: QuantileFunction, wide: Bool[Tensor, "b d"]
-    ) -> Float[Tensor, "b t d"]:
+    def _density_ranks(self, draw: ChunkDraw, wide: Bool[Tensor, "b d"]) -> Float[Tensor, "b t d"]:
+        quantiles = draw.quantiles
         weight = wide[:, None, :, None].to(quantiles.levels)
         total = (quantiles.interval_densities() * weight).sum(dim=(1, 2))
         score = torch.where(wide.any(-1, keepdim=True), total, 1.0)
         edges, probability = interval_probabilities(score, quantiles.levels, self.exponent)
-        return invert_interval_cdf(phi(latent), edges, probability)
+        return invert_interval_cdf(phi(draw.latent), edges, probability)
 
 
 @dataclass(frozen=True)
@@ -70,21 +68,15 @@ class Tracked(WhereChoice):
     """
 
     @override
-    def ranks(
-        self,
-        latent: Float[Tensor, "b t d"],
-        quantiles: QuantileFunction,
-        motion: list[int],
-        episodes: Sequence[Episode] = (),
-    ) -> Float[Tensor, "b t d"]:
-        wide = wide_coordinates(quantiles, motion, self.width)
-        drawn = self._density_ranks(latent, quantiles, wide)
+    def ranks(self, draw: ChunkDraw) -> Float[Tensor, "b t d"]:
+        wide = wide_coordinates(draw.quantiles, draw.motion, self.width)
+        drawn = self._density_ranks(draw, wide)[:, 0, draw.motion[0]]
         rows = []
-        for row, episode in enumerate(episodes):
+        for row, episode in enumerate(draw.episodes):
             if bool(wide[row].any()):
-                episode.rank = self._follow(episode, quantiles, row, wide[row], float(drawn[row, 0, motion[0]]))
+                episode.rank = self._follow(episode, draw.quantiles, row, wide[row], float(drawn[row]))
             rows.append(0.5 if episode.rank is None else episode.rank)
-        followed = latent.new_tensor(rows).view(-1, 1, 1).expand_as(latent)
+        followed = draw.latent.new_tensor(rows).view(-1, 1, 1).expand_as(draw.latent)
         return torch.where(wide[:, None], followed, 0.5)
 
     def _follow(
@@ -99,9 +91,9 @@ class Tracked(WhereChoice):
         return float(candidates[misfit.argmin()])
 
 
-def wide_coordinates(quantiles: QuantileFunction, motion: list[int], width: float) -> Bool[Tensor, "b d"]:
+def wide_coordinates(quantiles: QuantileFunction, motion: Sequence[int], width: float) -> Bool[Tensor, "b d"]:
     """Motion coordinates whose central 80 % is wider than `width` at some step of the chunk (normalised units)."""
     chosen = torch.zeros(quantiles.shape[-1], dtype=torch.bool, device=quantiles.levels.device)
-    chosen[motion] = True
+    chosen[list(motion)] = True
     wide: Tensor = (quantiles.width(0.8).amax(dim=1) > width) & chosen
     return wide

@@ -4,7 +4,6 @@ Axes: b batch (one episode per row), h chunk step, d action dim, k level.
 A decoder is a value: it holds settings only. Latents and generators live in the episodes.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -16,7 +15,7 @@ from torch import Tensor
 from lerobot_policy_quantile.core._checks import require_between, require_choice
 from lerobot_policy_quantile.core._normal import phi_inverse
 from lerobot_policy_quantile.core.decoders.copula import CopulaLatents
-from lerobot_policy_quantile.core.decoders.rank_laws import RankLaw
+from lerobot_policy_quantile.core.decoders.rank_laws import ChunkDraw, RankLaw
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 
@@ -44,16 +43,11 @@ class PerChunk:
         require_between("rho", self.rho, 0.0, 1.0)
 
     def latents(self, episode: Episode, chunk_size: int, action_dim: int) -> Float[Tensor, "1 d"]:
-        """z_k = rho z_{k-1} + sqrt(1 - rho^2) eps_k with z_0 ~ N(0, 1). Paper eq. B.2.
+        """The next chunk's latents; every coordinate draws, used or not.
 
-        Every coordinate draws, used or not, so that decoders given the same seed see the same noise.
+        So decoders given the same seed see the same noise.
         """
-        innovation = episode.normal(action_dim)
-        if episode.latent is None:
-            episode.latent = innovation
-        else:
-            episode.latent = self.rho * episode.latent + math.sqrt(1 - self.rho**2) * innovation
-        return episode.latent[None]
+        return episode.next_latent(self.rho, episode.normal(action_dim))[None]
 
 
 class Decoded(NamedTuple):
@@ -122,7 +116,7 @@ class Decoder:
         latent = latent.to(quantiles.levels)
         if self.coupling == "shared":
             latent = latent[..., motion[:1] or [0]].expand_as(latent)
-        ranks = self.law.ranks(latent, quantiles, motion, episodes)
+        ranks = self.law.ranks(ChunkDraw(latent, quantiles, motion, episodes))
         if self.gripper == "median":
             ranks = ranks.index_fill(-1, torch.tensor(grippers, device=ranks.device, dtype=torch.long), 0.5)
         actions = quantiles(ranks) if self.marginal == "quantile" else gaussian_surrogate(quantiles, ranks)

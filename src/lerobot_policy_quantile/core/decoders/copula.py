@@ -3,7 +3,6 @@
 Axes: n training chunk, h chunk step, d action dim, c = h x d flattened. Not in the paper: ours.
 """
 
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -62,12 +61,8 @@ class CopulaLatents:
         return factor
 
     def latents(self, episode: Episode, chunk_size: int, action_dim: int) -> Float[Tensor, "h d"]:
-        """z_k = rho z_{k-1} + sqrt(1 - rho^2) L eps_k with L L^T the fitted correlation."""
+        """The next chunk's latents, moved by L eps with L L^T the fitted correlation."""
         size = chunk_size * action_dim
         require_shape("correlation", self.factor, (size, size))
         innovation = (self.factor @ episode.normal(size).double()).float()
-        if episode.latent is None:
-            episode.latent = innovation
-        else:
-            episode.latent = self.rho * episode.latent + math.sqrt(1 - self.rho**2) * innovation
-        return episode.latent.view(chunk_size, action_dim)
+        return episode.next_latent(self.rho, innovation).view(chunk_size, action_dim)

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, override
+from typing import Literal, NamedTuple, override
 
 import torch
 from jaxtyping import Float
@@ -26,21 +26,23 @@ _TIE = 1e-4
 """Relative difference of densities that rounding may make: gaps are differences of quantiles."""
 
 
+class ChunkDraw(NamedTuple):
+    """All that a law may look at to turn the latents of a chunk into ranks."""
+
+    latent: Float[Tensor, "b t d"]
+    quantiles: QuantileFunction
+    motion: Sequence[int]
+    """Coordinates that are not grippers."""
+    episodes: Sequence[Episode] = ()
+    """One per row; only a law that remembers its route looks at them."""
+
+
 class RankLaw(ABC):
     """Maps latents to ranks, given the predicted quantiles of the chunk."""
 
     @abstractmethod
-    def ranks(
-        self,
-        latent: Float[Tensor, "b t d"],
-        quantiles: QuantileFunction,
-        motion: list[int],
-        episodes: Sequence[Episode] = (),
-    ) -> Float[Tensor, "b t d"]:
-        """Ranks with the latents' shape. `motion` lists the coordinates that are not grippers.
-
-        Only a law that remembers its route looks at the episodes, one per row.
-        """
+    def ranks(self, draw: ChunkDraw) -> Float[Tensor, "b t d"]:
+        """Ranks with the latents' shape."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +55,8 @@ class Fixed(RankLaw):
         require_between("rank", self.rank, 0.0, 1.0)
 
     @override
-    def ranks(
-        self,
-        latent: Float[Tensor, "b t d"],
-        quantiles: QuantileFunction,
-        motion: list[int],
-        episodes: Sequence[Episode] = (),
-    ) -> Float[Tensor, "b t d"]:
-        return torch.full_like(latent, self.rank)
+    def ranks(self, draw: ChunkDraw) -> Float[Tensor, "b t d"]:
+        return torch.full_like(draw.latent, self.rank)
 
 
 @dataclass(frozen=True)
@@ -80,14 +76,8 @@ class Window(RankLaw):
             raise ValueError(f"temperature must be positive and finite; got {self.temperature}")
 
     @override
-    def ranks(
-        self,
-        latent: Float[Tensor, "b t d"],
-        quantiles: QuantileFunction,
-        motion: list[int],
-        episodes: Sequence[Episode] = (),
-    ) -> Float[Tensor, "b t d"]:
-        return self.l + (1 - 2 * self.l) * phi(self.temperature * latent)
+    def ranks(self, draw: ChunkDraw) -> Float[Tensor, "b t d"]:
+        return self.l + (1 - 2 * self.l) * phi(self.temperature * draw.latent)
 
 
 @dataclass(frozen=True)
@@ -106,16 +96,10 @@ class DensityWeighted(RankLaw):
             raise ValueError(f"exponent must be finite and not negative; got {self.exponent}")
 
     @override
-    def ranks(
-        self,
-        latent: Float[Tensor, "b t d"],
-        quantiles: QuantileFunction,
-        motion: list[int],
-        episodes: Sequence[Episode] = (),
-    ) -> Float[Tensor, "b t d"]:
-        score = density_score(quantiles, motion if self.scored == "motion" else None)
-        edges, probability = interval_probabilities(score, quantiles.levels, self.exponent)
-        return invert_interval_cdf(phi(latent), edges, probability)
+    def ranks(self, draw: ChunkDraw) -> Float[Tensor, "b t d"]:
+        score = density_score(draw.quantiles, draw.motion if self.scored == "motion" else None)
+        edges, probability = interval_probabilities(score, draw.quantiles.levels, self.exponent)
+        return invert_interval_cdf(phi(draw.latent), edges, probability)
 
 
 @dataclass(frozen=True)
@@ -123,7 +107,7 @@ class DensestInterval(RankLaw):
     """The midpoint of the learned interval with the highest mean density; no randomness.
 
     Of intervals that are equally dense up to rounding (all are, before the first update) the lowest is taken, so that a
-    row's answer does not hang on what else is in its batch.
+    row's answer does not depend on what else is in its batch.
     """
 
     scored: Scored = "all"
@@ -132,27 +116,22 @@ class DensestInterval(RankLaw):
         require_choice("scored", self.scored, ("motion", "all"))
 
     @override
-    def ranks(
-        self,
-        latent: Float[Tensor, "b t d"],
-        quantiles: QuantileFunction,
-        motion: list[int],
-        episodes: Sequence[Episode] = (),
-    ) -> Float[Tensor, "b t d"]:
-        score = density_score(quantiles, motion if self.scored == "motion" else None)
-        midpoints = (quantiles.levels[:-1] + quantiles.levels[1:]) / 2
+    def ranks(self, draw: ChunkDraw) -> Float[Tensor, "b t d"]:
+        score = density_score(draw.quantiles, draw.motion if self.scored == "motion" else None)
+        levels = draw.quantiles.levels
+        midpoints = (levels[:-1] + levels[1:]) / 2
         densest = score >= (1 - _TIE) * score.amax(-1, keepdim=True)
-        return midpoints[densest.to(torch.int8).argmax(-1)][:, None, None].expand_as(latent)
+        return midpoints[densest.to(torch.int8).argmax(-1)][:, None, None].expand_as(draw.latent)
 
 
-def density_score(quantiles: QuantileFunction, scored: list[int] | None = None) -> Float[Tensor, "b j"]:
+def density_score(quantiles: QuantileFunction, scored: Sequence[int] | None = None) -> Float[Tensor, "b j"]:
     """s_j: mean over steps and scored coordinates of each learned interval's density. Paper eq. B.4.
 
     `quantiles` must be in the model's normalised action units; None scores every coordinate.
     """
     density = quantiles.interval_densities()
     if scored is not None:
-        density = density[:, :, scored]
+        density = density[:, :, list(scored)]
     return density.mean(dim=(1, 2))
 
 

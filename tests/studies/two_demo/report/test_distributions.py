@@ -6,18 +6,12 @@ from lerobot_policy_quantile.studies.two_demo.report.distributions import (
     BINS,
     ROTATION_MAGNIFIED,
     histograms_figure,
-    outer_ends,
     spread_figure,
     units_per_command,
 )
+from lerobot_policy_quantile.util.quantiles import quantile_at
 
 LEVELS = 0.025 + 0.95 * np.arange(21) / 20
-
-
-def test_the_outer_ends_of_a_uniform_law_are_its_ends():
-    quantiles = 3 + 4 * LEVELS  # uniform on [3, 7]
-    low, high = outer_ends(quantiles, LEVELS)
-    assert (float(low), float(high)) == pytest.approx((3, 7))
 
 
 def test_units_are_read_off_the_draws_and_unknown_where_nothing_differs():
@@ -77,6 +71,6 @@ def test_the_mean_is_of_normalised_ranges(study_folder):
     (_, arm) = load_study(study_folder).arms
     mean = spread_figure(arm).panels[0]
     rollout = next(r for r in arm.rollouts if r.success and r.head == "quantile")
-    low, high = outer_ends(rollout.array("quantiles")[:, 0], LEVELS)
+    low, high = (quantile_at(rollout.array("quantiles")[:, 0], LEVELS, end) for end in (0.0, 1.0))
     width = ((high - low)[:, :6] * np.array([2, 2, 2, 10, 10, 10])).mean(axis=1)
     assert mean.subtitle == f"widest {width.max():.2g} at step {10 * width.argmax()}"

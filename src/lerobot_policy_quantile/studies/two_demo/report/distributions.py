@@ -1,7 +1,5 @@
 """Figures of what the heads predict: draws at the shared start and the predicted spread over a rollout (App. B)."""
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Float
 
@@ -10,8 +8,7 @@ from lerobot_policy_quantile.drawing.palette import DIMENSIONS, HEADS, decoder_n
 from lerobot_policy_quantile.drawing.svg import NARROW, Axis, Panel, data_range
 from lerobot_policy_quantile.studies.two_demo.records import MOTION, Arm, FirstDraws, RolloutRecord
 from lerobot_policy_quantile.studies.two_demo.report.closed_loop import setting_name
-
-Array = np.ndarray[Any, Any]
+from lerobot_policy_quantile.util.quantiles import Array, quantile_at
 
 BINS = 32
 ROTATION_MAGNIFIED = 5
@@ -88,13 +85,6 @@ def _spoken(values: Float[Array, " n"]) -> str:
     return f"from {np.quantile(values, 0.05):.2f} to {np.quantile(values, 0.95):.2f} (5 to 95 %)"
 
 
-def outer_ends(quantiles: Float[Array, "... k"], levels: Float[Array, " k"]) -> tuple[Array, Array]:
-    """Q(0) and Q(1): the outer segments carried on in a straight line."""
-    low = quantiles[..., 0] - levels[0] * (quantiles[..., 1] - quantiles[..., 0]) / (levels[1] - levels[0])
-    slope = (quantiles[..., -1] - quantiles[..., -2]) / (levels[-1] - levels[-2])
-    return low, quantiles[..., -1] + (1 - levels[-1]) * slope
-
-
 def units_per_command(draws: FirstDraws) -> Float[Array, " d"]:
     """How many normalised units one unit of command is, per dimension, read off the draws; nan where none differ."""
     raw = np.concatenate([np.asarray(v).reshape(-1, np.shape(v)[-1]) for v in draws.actions.values()])
@@ -124,7 +114,7 @@ def spread_figure(arm: Arm) -> Figure | None:
     if quantiles is None or steps is None:
         return None
     now = np.asarray(quantiles, dtype=float)[:, 0]
-    low, high = outer_ends(now, np.asarray(rollout.levels))
+    low, high = (quantile_at(now, rollout.levels, end) for end in (0.0, 1.0))
     median = now[..., now.shape[-1] // 2]
     below, above = low - median, high - median
     panels = []
