@@ -7,6 +7,10 @@ little. In tasks 1 to 4 (milk carton, loaf of bread, cereal box, can) all things
 instruction tells which one is meant. The seed has nothing left to decide here; it belongs to the contract.
 """
 
+import lerobot_policy_quantile.scenes.simulator  # noqa: F401  before MuJoCo is imported
+
+# isort: split
+
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree

@@ -5,6 +5,10 @@ the hand is where it shall be, fingers pointing down. Heights are reckoned as in
 table's top: a scene on another ground is lifted, so one policy reads both.
 """
 
+import lerobot_policy_quantile.scenes.simulator  # noqa: F401  before MuJoCo is imported
+
+# isort: split
+
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
