@@ -1,4 +1,4 @@
-"""Draws docs/explanation/architecture.svg: packages in layers, from the import contract and the packages' docstrings."""
+"""Draws docs/explanation/architecture.svg: packages in layers, from the import contract and package docstrings."""
 
 import ast
 import textwrap

@@ -50,7 +50,22 @@ def test_registered_beside_lerobots_own_policies():
 
     import lerobot_policy_quantile
 
-    assert PreTrainedConfig.get_choice_class("quantile") is lerobot_policy_quantile.QuantileConfig
+    ours = lerobot_policy_quantile.QuantileConfig  # registers where the package was there before LeRobot
+    assert PreTrainedConfig.get_choice_class("quantile") is ours
     assert {"quantile_state_prompt", "quantile_tokenizer", "quantile_images"} <= set(ProcessorStepRegistry.list())
     with pytest.raises(AttributeError, match="no attribute 'Quantile'"):
         _ = lerobot_policy_quantile.Quantile
+
+
+def test_importing_the_plugin_leaves_the_environment_alone():
+    """LeRobot imports every plugin, whatever policy or environment it is asked for."""
+    done = python(
+        "import os; os.environ.pop('MUJOCO_GL', None)\n"
+        "import lerobot.configs, lerobot.envs, lerobot.policies.factory, lerobot.processor\n"
+        "before = dict(os.environ)\n"
+        "import lerobot_policy_quantile, lerobot_policy_quantile.modeling_quantile\n"
+        "from lerobot.envs.configs import EnvConfig\n"
+        "assert EnvConfig.get_choice_class('embedded')\n"
+        "print({name for name in {*before, *os.environ} if before.get(name) != os.environ.get(name)})"
+    )
+    assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr

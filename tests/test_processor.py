@@ -1,5 +1,6 @@
 """Processors: affine normalisation by exact quantiles, state bins, prompt, tokens, images."""
 
+import copy
 import json
 import shutil
 
@@ -13,13 +14,14 @@ from lerobot.policies.factory import make_pre_post_processors
 from lerobot.policies.pi05.processor_pi05 import Pi05PrepareStateTokenizerProcessorStep
 from lerobot.processor import PolicyProcessorPipeline
 from lerobot.processor.converters import create_transition
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from lerobot_policy_quantile.policy.normalisation import (
     SMALLEST_RANGE,
     exact_statistics,
     normalisation_range,
-    use_exact_statistics,
+    put_exact_quantiles,
     write_exact_statistics,
 )
 from lerobot_policy_quantile.processor_quantile import (
@@ -206,9 +208,29 @@ def test_exact_quantiles_are_the_datas_and_lerobots_are_not(tmp_path):
     exact = exact_statistics(tmp_path / "data")["action"]
     np.testing.assert_allclose([exact["q01"], exact["q99"]], expected, rtol=1e-6)
     assert abs(np.stack([dataset.meta.stats["action"][name] for name in ("q01", "q99")]) - expected).max() > 0.01
-    use_exact_statistics(dataset.meta)
+    theirs = copy.deepcopy(before := dataset.meta.stats)
+    put_exact_quantiles(dataset.meta)
     np.testing.assert_allclose(dataset.meta.stats["action"]["q99"], expected[1], rtol=1e-6)
     assert "mean" in dataset.meta.stats["action"]
+    np.testing.assert_equal(before, theirs)  # the old statistics, which others may hold, are what they were
+
+
+def test_a_new_policys_processors_are_exact_and_the_datasets_metadata_is_left_alone(tmp_path):
+    """As `lerobot-train --policy.type=quantile` does it: policy first, then new processors with the metadata's own
+    statistics, which LeRobot after 0.6.1 copies. Statistics of the caller's own are taken as they are."""
+    dataset = make_dataset(tmp_path / "data", episodes=2, frames=40)
+    theirs = copy.deepcopy(dataset.meta.stats)
+    policy = lerobot_make_policy(make_config(), ds_meta=dataset.meta)
+    exact = exact_statistics(tmp_path / "data")["action"]
+    for given in (dataset.meta.stats, {key: dict(values) for key, values in dataset.meta.stats.items()}):
+        before, after = make_pre_post_processors(policy.config, dataset_stats=given)
+        torch.testing.assert_close(after(torch.ones(4, 3))[0], torch.as_tensor(exact["q99"]))
+        before.save_pretrained(tmp_path / "saved")
+        saved = load_file(next((tmp_path / "saved").glob("*normalizer*.safetensors")))
+        torch.testing.assert_close(saved["action.q01"], torch.as_tensor(exact["q01"]))
+    np.testing.assert_equal(dataset.meta.stats, theirs)
+    _, after = make_pre_post_processors(policy.config, dataset_stats=STATS)
+    torch.testing.assert_close(after(torch.ones(4, 3))[0], STATS["action"]["q99"])
 
 
 def test_exact_quantiles_can_be_written_to_the_dataset(tmp_path):

@@ -34,7 +34,7 @@ from lerobot_policy_quantile.policy.initial_weights import find_initial_weights
 from lerobot_policy_quantile.policy.label_noise import keep_labels, keyed_generator
 from lerobot_policy_quantile.policy.micro_batches import in_micro_batches
 from lerobot_policy_quantile.policy.model_card import lerobots_card, make_model_card
-from lerobot_policy_quantile.policy.normalisation import use_exact_statistics
+from lerobot_policy_quantile.policy.normalisation import exact_quantiles_of, put_exact_quantiles
 from lerobot_policy_quantile.policy.prefix_reuse import SeenFrames
 from lerobot_policy_quantile.policy.training_log import TrainingLog
 from lerobot_policy_quantile.policy.training_step import (
@@ -91,10 +91,10 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         super().__init__(config)
         config.validate_features()
         weights = find_initial_weights(config) if load_backbone_weights else None
-        if dataset_meta is not None:
-            if load_backbone_weights:  # a new policy: what its processors will need is looked for before it is built
-                load_tokenizer(config.tokenizer_source)
-            use_exact_statistics(dataset_meta)
+        if load_backbone_weights and dataset_meta is not None:
+            # What a new policy's processors will need is looked for before the policy is built.
+            load_tokenizer(config.tokenizer_source)
+            exact_quantiles_of(dataset_meta)
         settle_grippers(config, dataset_meta, must_tell=load_backbone_weights)
         self.backbone = build_backbone(config)
         self.head = build_head(config, self.backbone.expert_width)
@@ -344,7 +344,14 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
     def from_pretrained(
         cls, pretrained_name_or_path: str | Path, *, config: PreTrainedConfig | None = None, **kwargs: Any
     ) -> Self:
-        """Load a saved policy. Every weight must fit; settings that give weights their meaning must agree."""
+        """Load a saved policy. Every weight must fit; settings that give weights their meaning must agree.
+
+        `dataset_meta` is what LeRobot's `make_policy` hands over when a saved policy is trained on. The trainer then
+        fills the saved processors from `dataset_meta.stats`, without a call into this package: here, and nowhere else,
+        the metadata in memory gets other statistics, those with exact q01 and q99.
+        """
+        if kwargs.get("dataset_meta") is not None:
+            put_exact_quantiles(kwargs["dataset_meta"])
         where = {name: kwargs[name] for name in _SOURCE_ARGUMENTS if name in kwargs}
         saved = PreTrainedConfig.from_pretrained(pretrained_name_or_path, **where)
         require_same_meaning(saved, saved if config is None else config)

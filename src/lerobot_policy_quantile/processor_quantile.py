@@ -35,6 +35,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from lerobot_policy_quantile.backbone.variants import VARIANTS
 from lerobot_policy_quantile.configuration_quantile import SHIPPED_TOKENIZER, QuantileConfig
 from lerobot_policy_quantile.core._devices import send
+from lerobot_policy_quantile.policy.normalisation import with_exact_quantiles
 
 Features = dict[PipelineFeatureType, dict[str, PolicyFeature]]
 STATE_BINS = 256
@@ -173,11 +174,20 @@ class ImageStep(_Step):
 def make_quantile_pre_post_processors(
     config: QuantileConfig,
     dataset_stats: dict[str, dict[str, Any]] | None = None,
+    dataset_meta: Any = None,
 ) -> tuple[
     PolicyProcessorPipeline[dict[str, Any], dict[str, Any]], PolicyProcessorPipeline[PolicyAction, PolicyAction]
 ]:
-    """The two pipelines of a fresh policy; LeRobot finds this function by its name."""
-    default = make_default_policy_processor_steps(config, _needed_statistics(config, dataset_stats or {}))
+    """The two pipelines of a fresh policy; LeRobot finds this function by its name.
+
+    A dataset's own statistics are made exact (q01, q99 of all frames) if the dataset is known: from `dataset_meta`, or
+    from the note of it that LeRobot's `make_policy` leaves in the configuration. Other statistics are taken as given.
+    """
+    stats = dataset_stats or {}
+    dataset_meta = getattr(config, "_runtime_dataset_meta", None) if dataset_meta is None else dataset_meta
+    if dataset_meta is not None:
+        stats = with_exact_quantiles(stats, dataset_meta)
+    default = make_default_policy_processor_steps(config, _needed_statistics(config, stats))
     variant = VARIANTS[config.backbone]
     before = [
         default.rename_observations,

@@ -9,7 +9,7 @@ import torch
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
 from lerobot_policy_quantile.backbone.digests import row_digests, weights_digest
-from lerobot_policy_quantile.backbone.prefix_cache import FACTS, ROWS, PrefixCache, Shape
+from lerobot_policy_quantile.backbone.prefix_cache import FACTS, ROWS, PrefixCache, Shape, stored_shape
 from tests.backbone.samples import BATCH, CHUNK, MODEL_DIM, observation, tiny_backbone
 
 FRAMES = 40
@@ -56,6 +56,7 @@ def test_the_expert_says_the_same_of_a_kept_prefix(backbone, prefix, shape, kept
     cache = opened()
     assert cache.unseen(PLACES, digests(backbone.variant)) == [0, 1, 2]
     cache.put(PLACES, digests(backbone.variant), prefix)
+    assert stored_shape(tmp_path / "cache") == (shape if kept == "folder" else None)
     cache = opened() if kept == "folder" else cache  # another run
     assert len(cache) == BATCH
     assert cache.unseen([1, *PLACES], [0, *digests(backbone.variant)]) == [0]

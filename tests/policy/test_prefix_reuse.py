@@ -17,7 +17,7 @@ META = SimpleNamespace(total_frames=FRAMES, features={"action": {"names": ["dx",
 
 def policy_of(seed=0, **overrides):
     torch.manual_seed(seed)
-    with mock.patch("lerobot_policy_quantile.modeling_quantile.use_exact_statistics"):  # no dataset on disk
+    with mock.patch("lerobot_policy_quantile.modeling_quantile.exact_quantiles_of"):  # no dataset on disk
         policy = QuantilePolicy(make_config(**overrides), dataset_meta=META)
     return policy.train()
 

@@ -11,7 +11,7 @@ Axes: b batch, l layer, s prefix token, e head size, v VLM width.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -55,6 +55,15 @@ class Shape:
                 ("block", kept, block),
             ]
         )
+
+
+def stored_shape(folder: Path) -> Shape | None:
+    """Of the rows in a folder; None where there are none yet."""
+    if not (folder / FACTS).is_file():
+        return None
+    facts: dict[str, str] = json.loads((folder / FACTS).read_text())
+    sizes = {field.name: int(facts[field.name]) for field in fields(Shape) if field.name != "dtype"}
+    return Shape(**sizes, dtype=getattr(torch, facts["dtype"].removeprefix("torch.")))
 
 
 class PrefixCache:

@@ -4,10 +4,16 @@ The quantiles that LeRobot 0.6.1 keeps in a dataset's metadata are means of per-
 episodes that live in different places give a range that neither has. Later versions keep the widest
 of them, which one episode decides. Normalisation is affine between these two numbers (App. B), so they
 are read from all frames instead.
+
+New processors take them from `exact_quantiles_of`, which changes nothing of its caller's. The processors of a saved
+policy that LeRobot's trainer fine-tunes are filled by the trainer itself, straight from the metadata in memory; there
+`put_exact_quantiles` must come first.
 """
 
 import json
 import logging
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +36,19 @@ def exact_statistics(root: Path, keys: tuple[str, ...] = NORMALISED_KEYS) -> dic
 
     Refuses NaN and infinities, naming key, episode and frame.
     """
-    files = sorted((root / "data").glob("*/*.parquet"))
+    files = _data_files(root)
     if not files:
         raise ValueError(f"root must be a LeRobot dataset with data/*/*.parquet; got {root}")
-    statistics: dict[str, dict[str, NDArray[np.float32]]] = {}
-    for key in keys:
-        values, episodes, frames = _column(files, key)
-        require_finite_frames(key, values, episodes, frames)
-        statistics[key] = normalisation_range(values)
-    return statistics
+    stamps = tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    return {key: dict(_exact_range(stamps, key)) for key in keys}
+
+
+@cache
+def _exact_range(files: tuple[tuple[Path, int, int], ...], key: str) -> dict[str, NDArray[np.float32]]:
+    """Policy and processors of a run ask one after the other; the data is read once, unless a file has changed."""
+    values, episodes, frames = _column([file for file, *_ in files], key)
+    require_finite_frames(key, values, episodes, frames)
+    return normalisation_range(values)
 
 
 def normalisation_range(values: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
@@ -71,25 +81,32 @@ def require_finite_frames(
         )
 
 
-def use_exact_statistics(dataset_meta: Any) -> None:
-    """Put exact quantiles into a dataset's metadata in memory, where LeRobot's trainer reads them.
-
-    The trainer hands the same object to the policy and to the processors, so this one call serves
-    fresh runs and fine-tuning. Nothing is written to the dataset.
-    """
+def exact_quantiles_of(dataset_meta: Any) -> dict[str, dict[str, NDArray[np.float32]]]:
+    """Exact q01 and q99 of a dataset with LeRobot's metadata; nothing, and a warning, where its data is streamed."""
     root = Path(dataset_meta.root)
-    keys = tuple(key for key in NORMALISED_KEYS if key in dataset_meta.features)
-    if not any((root / "data").glob("*/*.parquet")):
-        _logger.warning(
-            "%s has no local data files (a streamed dataset): normalising by the metadata's q01 and q99,"
-            " which are means of per-episode quantiles",
-            root,
-        )
-        return
-    stats = dataset_meta.stats if dataset_meta.stats is not None else {}
-    for key, exact in exact_statistics(root, keys).items():
-        stats[key] = {**stats.get(key, {}), **exact}
-    dataset_meta.stats = stats
+    if not _data_files(root):
+        _warn_of_streaming(root)
+        return {}
+    return exact_statistics(root, tuple(key for key in NORMALISED_KEYS if key in dataset_meta.features))
+
+
+def with_exact_quantiles(statistics: Mapping[str, Mapping[str, Any]], dataset_meta: Any) -> dict[str, dict[str, Any]]:
+    """A copy of a dataset's statistics with exact q01 and q99 in place of its metadata's.
+
+    Statistics that are not the metadata's own were chosen by the caller and stay.
+    """
+    found = {key: dict(values) for key, values in statistics.items()}
+    for key, exact in exact_quantiles_of(dataset_meta).items():
+        ours: dict[str, Any] = found.get(key, {})
+        theirs: dict[str, Any] = (dataset_meta.stats or {}).get(key, {})
+        if all(np.array_equal(ours.get(name, ()), theirs.get(name, ())) for name in exact):
+            found[key] = {**ours, **exact}
+    return found
+
+
+def put_exact_quantiles(dataset_meta: Any) -> None:
+    """Give a dataset's metadata, in memory, statistics with exact q01 and q99; its old ones are not written to."""
+    dataset_meta.stats = with_exact_quantiles(dataset_meta.stats or {}, dataset_meta)
 
 
 def write_exact_statistics(root: Path) -> Path:
@@ -100,6 +117,19 @@ def write_exact_statistics(root: Path) -> Path:
         stored[key] |= {name: value.tolist() for name, value in exact.items()}
     path.write_text(json.dumps(stored, indent=4))
     return path
+
+
+def _data_files(root: Path) -> list[Path]:
+    return sorted((root / "data").glob("*/*.parquet"))
+
+
+@cache
+def _warn_of_streaming(root: Path) -> None:
+    _logger.warning(
+        "%s has no local data files (a streamed dataset): normalising by the metadata's q01 and q99, which are not"
+        " those of all frames",
+        root,
+    )
 
 
 def _column(files: list[Path], key: str) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:

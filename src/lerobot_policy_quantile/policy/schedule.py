@@ -12,15 +12,24 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 
-def warmup_cosine(step: int, *, warmup_steps: int, total_steps: int, final_fraction: float) -> float:
-    """Factor on the peak rate at a step: (s + 1) / (w + 1) up to w, then a cosine to the final fraction.
+def warmup_cosine(
+    step: int,
+    *,
+    warmup_steps: int,
+    total_steps: int,
+    final_fraction: float,
+    peak: float = 1.0,
+    peak_step: int | None = None,
+) -> float:
+    """Rate at a step: linear up to `warmup_steps`, then a cosine from the peak to its final fraction.
 
-    A run no longer than its warm-up is warm-up only.
+    The line reaches the peak at `peak_step`, which is where the cosine begins unless said otherwise. A run no longer
+    than its warm-up is warm-up only.
     """
     if step < warmup_steps:
-        return (step + 1) / (warmup_steps + 1)
+        return peak * (step + 1) / ((warmup_steps if peak_step is None else peak_step) + 1)
     progress = min((step - warmup_steps) / max(1, total_steps - warmup_steps), 1.0)
-    return final_fraction + (1 - final_fraction) * 0.5 * (1 + math.cos(math.pi * progress))
+    return peak * (final_fraction + (1 - final_fraction) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 @LRSchedulerConfig.register_subclass("warmup_cosine_to_fraction")

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from math import cos, pi
 from pathlib import Path
 
 import torch
@@ -17,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lerobot_policy_quantile.evaluation.worker import end_with_parent
+from lerobot_policy_quantile.policy.schedule import warmup_cosine
 from lerobot_policy_quantile.pretraining.batches import Batches
 from lerobot_policy_quantile.pretraining.gate import target_error
 from lerobot_policy_quantile.pretraining.normalisation import statistics_of
@@ -42,11 +42,15 @@ class TrainingBudget:
     save_every: int = 100
 
     def rate_at(self, update: int) -> float:
-        """Linear up, cosine down."""
-        if update < self.warmup:
-            return self.rate * (update + 1) / self.warmup
-        share = (update - self.warmup) / max(1, self.updates - self.warmup)
-        return self.rate * (self.final_fraction + (1 - self.final_fraction) * (1 + cos(pi * share)) / 2)
+        """Linear up to the last step of the warm-up, cosine down."""
+        return warmup_cosine(
+            update,
+            warmup_steps=self.warmup,
+            total_steps=self.updates,
+            final_fraction=self.final_fraction,
+            peak=self.rate,
+            peak_step=self.warmup - 1,
+        )
 
 
 Watcher = Callable[[int, dict[str, float]], None]

@@ -86,7 +86,7 @@ def check_rendering(code: str = _RENDER) -> Finding:
     """Render one image in a separate process, because a missing driver may crash the process."""
     if absent := missing_extras("sim"):
         return Finding("rendering", "warn", "no simulator", absent)
-    import lerobot_policy_quantile.scenes  # noqa: F401  (chooses a MUJOCO_GL where none is set)
+    import lerobot_policy_quantile.scenes.simulator  # noqa: F401  chooses a MUJOCO_GL where none is set
 
     backend = os.environ.get("MUJOCO_GL", "(not set)")
     try:

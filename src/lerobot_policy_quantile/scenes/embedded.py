@@ -7,6 +7,10 @@ little. In tasks 1 to 4 (milk carton, loaf of bread, cereal box, can) all object
 instruction says which one to move. The seed has no effect here; the interface requires it.
 """
 
+import lerobot_policy_quantile.scenes.simulator  # noqa: F401  before MuJoCo is imported
+
+# isort: split
+
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree

@@ -5,6 +5,10 @@ pointing down. Heights are relative to the embedded scene's ground, its table to
 shifted, so that one policy can use both.
 """
 
+import lerobot_policy_quantile.scenes.simulator  # noqa: F401  before MuJoCo is imported
+
+# isort: split
+
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,9 @@
 """Cache and training on made-up demonstrations: what must hold holds, and planted faults are found."""
 
 import json
+import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 from safetensors import safe_open
 
 from lerobot_policy_quantile.studies.two_demo import checks, first_draws, records, training
-from lerobot_policy_quantile.studies.two_demo.cache import FILE, load_cache, processed, sample_places
+from lerobot_policy_quantile.studies.two_demo.cache import open_cache, processed, sample_places
 from lerobot_policy_quantile.studies.two_demo.demos import load_lesson
 from lerobot_policy_quantile.studies.two_demo.start import RANDOM, fresh_policy, frozen_hash, shared_hash
 from tests.studies.two_demo.samples import SETTINGS, STEPS, make_arm
@@ -43,12 +45,17 @@ def trained(arm):
 
 def make_cache(arm, lesson, head="quantile"):
     fresh = fresh_policy(RANDOM, head, 0, SETTINGS, lesson)
-    return fresh, load_cache(arm / FILE, training.made_from(fresh, RANDOM, lesson))
+    return fresh, open_cache(arm, fresh, lesson, training.made_from(fresh, RANDOM, lesson))
 
 
 def scaled(cache):
     """A cache of slightly other values."""
-    return replace(cache, layers=tuple(layer._replace(values=1.001 * layer.values) for layer in cache.layers))
+
+    def get(*given):
+        prefix = cache.prefixes.get(*given)
+        return replace(prefix, layers=tuple(layer._replace(values=1.001 * layer.values) for layer in prefix.layers))
+
+    return replace(cache, prefixes=SimpleNamespace(get=get))
 
 
 def test_batches_hold_two_starts_and_six_steps_of_each_demonstration(demonstrations):
@@ -105,14 +112,27 @@ def test_a_stale_cache_is_refused(arm, lesson):
         demonstrations=tuple(replace(d, actions=d.actions + np.float32(1e-6)) for d in lesson.demonstrations)
     )
     with pytest.raises(ValueError, match=r"is stale .data was"):
-        load_cache(arm / FILE, training.made_from(fresh, RANDOM, changed))
+        open_cache(arm, fresh, lesson, training.made_from(fresh, RANDOM, changed))
     with pytest.raises(ValueError, match=r"is stale .ground was"):
-        load_cache(arm / FILE, training.made_from(fresh, RANDOM, lesson._replace(ground=lesson.ground + 0.1)))
+        open_cache(arm, fresh, lesson, training.made_from(fresh, RANDOM, lesson._replace(ground=lesson.ground + 0.1)))
     with torch.no_grad():
         next(fresh.policy.backbone.vlm_parameters())[0] += 1e-3
     with pytest.raises(ValueError, match=r"is stale .frozen was"):
-        load_cache(arm / FILE, training.made_from(fresh, RANDOM, lesson))
-    assert load_cache(arm / FILE, source)
+        open_cache(arm, fresh, lesson, training.made_from(fresh, RANDOM, lesson))
+    assert open_cache(arm, fresh, lesson, source)
+
+
+def test_a_cache_that_was_not_finished_is_filled_to_the_same_bits(arm, lesson, tmp_path):
+    shutil.copytree(arm, tmp_path / "embedded")
+    fresh, cache = make_cache(tmp_path / "embedded", lesson)
+    assert not cache.built
+    whole = cache.prefixes.get(range(len(cache)))
+    cache.prefixes._rows[5:9] = np.zeros((), cache.prefixes._rows.dtype)
+    again = open_cache(tmp_path / "embedded", fresh, lesson, training.made_from(fresh, RANDOM, lesson))
+    assert again.built
+    for found, expected in zip(again.prefixes.get(range(len(cache))).layers, whole.layers, strict=True):
+        assert torch.equal(found.keys, expected.keys)
+        assert torch.equal(found.values, expected.values)
 
 
 @pytest.mark.parametrize("fault", ["none", "another step", "scaled values"])
@@ -148,7 +168,7 @@ def test_a_target_that_meets_an_answer_has_no_gradient_to_compare(arm, lesson, d
 
 def test_nothing_is_trained_through_a_wrong_cache(arm, monkeypatch):
     job = training.TrainingJob(arm, SETTINGS, RANDOM, "quantile", 1)
-    monkeypatch.setattr(training, "load_cache", lambda *given: scaled(load_cache(*given)))
+    monkeypatch.setattr(training, "open_cache", lambda *given: scaled(open_cache(*given)))
     monkeypatch.setattr(training, "optimise", lambda *_: pytest.fail("trained all the same"))
     found = training.train(job)
     assert [check.passed for check in found.checks] == [False]

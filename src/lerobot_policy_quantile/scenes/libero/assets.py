@@ -107,6 +107,9 @@ def import_libero() -> ModuleType:
     settings = Path(os.environ.get("LIBERO_CONFIG_PATH", "")) / "config.yaml"
     if "LIBERO_CONFIG_PATH" not in os.environ or not settings.is_file():
         os.environ["LIBERO_CONFIG_PATH"] = str(_write_settings(assets))
+    import lerobot_policy_quantile.scenes.simulator  # noqa: F401  LIBERO imports robosuite
+
+    # isort: split
     import libero.libero as module
 
     module._assets_path_cache = str(assets)

@@ -5,6 +5,10 @@ The seed comes before every reset because fixtures are placed anew each time. Th
 `wording.py`.
 """
 
+import lerobot_policy_quantile.scenes.simulator  # noqa: F401  before MuJoCo is imported
+
+# isort: split
+
 from pathlib import Path
 from typing import Any
 

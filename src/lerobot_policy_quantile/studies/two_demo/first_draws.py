@@ -21,7 +21,7 @@ from lerobot_policy_quantile.core.heads import Expert, QuantileHead
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.studies.two_demo import records
-from lerobot_policy_quantile.studies.two_demo.cache import FILE, LessonCache, load_cache, processed
+from lerobot_policy_quantile.studies.two_demo.cache import LessonCache, open_cache, processed
 from lerobot_policy_quantile.studies.two_demo.demos import load_lesson
 from lerobot_policy_quantile.studies.two_demo.settings import StudySettings
 from lerobot_policy_quantile.studies.two_demo.start import Fresh, base_fingerprint, only_float32
@@ -49,7 +49,7 @@ def draw_and_time(arm: Path, training_seed: int, settings: StudySettings, base: 
     heads = _load_heads(folder / records.POLICIES, settings.device)
     lesson = load_lesson(arm)
     instruction, demonstrations = lesson.instruction, lesson.demonstrations
-    cache = load_cache(arm / FILE, made_from(heads["quantile"], base, lesson))
+    cache = open_cache(arm, heads["quantile"], lesson, made_from(heads["quantile"], base, lesson))
     _write_arrays(folder / records.DRAWS, _draws(heads, cache, len(demonstrations[0].actions), settings.draws))
     start = torch.zeros(1, dtype=torch.long)
     costs = time_replans(heads, lambda fresh: processed(fresh, instruction, demonstrations, start))

@@ -25,15 +25,7 @@ from lerobot_policy_quantile.modeling_quantile import COPULA_FILE, QuantilePolic
 from lerobot_policy_quantile.policy.label_noise import keyed_generator
 from lerobot_policy_quantile.policy.training_step import RecordingExpert
 from lerobot_policy_quantile.studies.two_demo import checks, records
-from lerobot_policy_quantile.studies.two_demo.cache import (
-    FILE,
-    LessonCache,
-    build_cache,
-    in_parts,
-    load_cache,
-    processed,
-    save_cache,
-)
+from lerobot_policy_quantile.studies.two_demo.cache import LessonCache, in_parts, open_cache, processed
 from lerobot_policy_quantile.studies.two_demo.demos import Lesson, data_hash, load_lesson
 from lerobot_policy_quantile.studies.two_demo.records import Check, DemonstrationRecord
 from lerobot_policy_quantile.studies.two_demo.settings import OLDER, StudySettings
@@ -131,12 +123,7 @@ def prepare_cache(folder: Path, settings: StudySettings, base: str) -> bool:
     only_float32()
     lesson = load_lesson(folder)
     fresh = fresh_policy(base, "quantile", 0, settings, lesson)
-    source = made_from(fresh, base, lesson)
-    if (folder / FILE).is_file():
-        load_cache(folder / FILE, source)
-        return False
-    save_cache(build_cache(fresh, lesson.instruction, lesson.demonstrations), folder / FILE, source)
-    return True
+    return open_cache(folder, fresh, lesson, made_from(fresh, base, lesson)).built
 
 
 def train(job: TrainingJob, report: Report = lambda *_: None) -> Trained:
@@ -154,7 +141,7 @@ def train(job: TrainingJob, report: Report = lambda *_: None) -> Trained:
     rounding = checks.rounding(fresh.policy.config.backbone, device)
     name = records.policy_name(job.head, job.training_seed)
     source = made_from(fresh, job.base, lesson)
-    cache = load_cache(job.folder / FILE, source)
+    cache = open_cache(job.folder, fresh, lesson, source)
     batches = batch_sequence(demonstrations, job.training_seed, job.settings.updates)
     start = shared_hash(fresh.policy)
     full = processed(fresh, instruction, demonstrations, batches[0])
