@@ -1,6 +1,6 @@
 """How the time of `qhead eval` grows with episodes and workers: the scripted expert in the embedded scene.
 
-    .venv/bin/python benchmarks/eval_sweeps.py --figure docs/eval_sweeps.svg
+    .venv/bin/python benchmarks/eval_sweeps.py --figure docs/explanation/eval_sweeps.svg
 
 Whole commands, start-up included, in turns. Writes eval_sweeps.md, .json and .svg.
 """

@@ -1,7 +1,7 @@
 """How the cost of a chunk grows: with its length, the batch, the number of quantiles, the number of prompts.
 
     .venv/bin/python benchmarks/policy_sweeps.py                      # part of `make bench`
-    .venv/bin/python benchmarks/policy_sweeps.py --size small --rounds 5 --figure docs/speed_sweeps.svg
+    .venv/bin/python benchmarks/policy_sweeps.py --size small --rounds 5 --figure docs/explanation/speed_sweeps.svg
 
 Ours on the fast path; LeRobot's pi05 with ten denoising steps on the same weights beside it where it has that setting.
 All works of one axis run in turns. Writes policy_sweeps.md, .json and .svg.

@@ -44,7 +44,7 @@ EVAL_HELP = "\n\n".join(
         "qhead eval --policy far=ws://gpu-box:8000 --scene libero_object --tasks 0-9 --out runs/far",
         "qhead eval --scene libero_object+obstacle --policy expert:left --policy expert --indices 0 --out runs/box",
         "Benchmarks: --suite takes the place of --scene, --tasks, --indices and --seeds and follows a published"
-        " protocol (docs/benchmarks.md):",
+        " protocol (docs/guides/benchmarks.md):",
         "qhead eval --suite libero_object --policy scripted --episodes 2 --limit 600 --out runs/scripted",
         "qhead eval --suite libero_plus --policy ours=runs/train/pretrained_model --sample 500 --out runs/plus",
         "qhead eval --suite libero_plus --dry-run",
@@ -63,7 +63,7 @@ def evaluate(
         typer.Option(
             help="expert, expert:left, expert:right (scripted is the expert, too), a folder saved by LeRobot, USER/NAME"
             " on the hub, or a server that speaks openpi's protocol (ws://host:8000, wss://host; options behind ?, see"
-            " docs/serving.md); NAME=SOURCE gives it a name. Repeat to compare."
+            " docs/guides/serving.md); NAME=SOURCE gives it a name. Repeat to compare."
         ),
     ] = [],  # noqa: B006
     scene: Annotated[

@@ -28,7 +28,7 @@ SERVE_HELP = "\n\n".join(
         "Serve a policy to robots over openpi's websocket protocol.",
         "The genuine openpi-client works unchanged: observation/image, observation/wrist_image, observation/state and"
         " prompt in, actions out. Our own client, or one more entry `qhead` in a request, adds sessions, seeds,"
-        " decoders, quantiles and spread; docs/serving.md has the fields.",
+        " decoders, quantiles and spread; docs/guides/serving.md has the fields.",
         "Only this machine can connect unless --host says otherwise, and then a token is required: set"
         f" {TOKEN_VARIABLE} (16 characters or more) for the server and its clients, or use --token-file. Over a network"
         " that is not yours alone, add --certificate and --key.",

@@ -52,7 +52,7 @@ basket are from the hand ({distance}). Their heads are not in the file.
 {figures}
 
 Lengths: distance between the position the predicted command leads to and the expert's (unsaturated commands only).
-Closed loop figures and known failures: docs/base.md of the project.
+Closed loop figures and known failures: docs/explanation/base.md of the project.
 """
 
 

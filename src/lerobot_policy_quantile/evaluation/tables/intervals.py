@@ -69,7 +69,7 @@ def over_seeds(rates: Sequence[float], trials: Sequence[float]) -> Interval:
     as the seeds do, reduced for Student's t. That number is noisy with few seeds, so episodes are pooled first if a
     preliminary test (Bancroft 1944) finds the seeds no more different than chance makes equal models. Pooling after a
     look at the data covers too much where the models are equal, which is why it is done at `POOLED_LEVEL`; the whole
-    covers 93 to 97 % (docs/intervals.md). One model's interval is Wilson's and speaks of that model alone.
+    covers 93 to 97 % (docs/explanation/intervals.md). One model's interval is Wilson's and speaks of that model alone.
     """
     if len(rates) != len(trials) or not rates or not min(trials) > 0:
         raise ValueError(f"rates and trials must pair up, trials positive; got {rates} and {trials}")

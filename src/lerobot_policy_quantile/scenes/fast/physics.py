@@ -29,7 +29,7 @@ from lerobot_policy_quantile.scenes.fast.kept_start import KeptStart, Key
 from lerobot_policy_quantile.scenes.fast.visible import VisibleOnly, visible_only
 
 MUJOCO_VERSION = "3.3.2"
-"""Newer releases draw LIBERO darker and throw objects that start inside a table higher (docs/scenes.md)."""
+"""Newer releases draw LIBERO darker and throw objects that start inside a table higher (docs/guides/scenes.md)."""
 
 OPEN_GRIPPER = np.array([0.0, 0, 0, 0, 0, 0, -1])
 SETTLING_STEPS = 10

@@ -2,7 +2,8 @@
 
 LIBERO states a task twice: in hf-libero's `task.language`, the words of the task's file name without the scene's
 prefix, and in the bddl's `:language`. They differ in 25 of 40 tasks. Public datasets and checkpoints, LeRobot and
-openpi use the first. docs/benchmarks.md says what holds for each perturbation of LIBERO-Plus and LIBERO-Pro, and why.
+openpi use the first. docs/guides/benchmarks.md says what holds for each perturbation of LIBERO-Plus and of
+LIBERO-Pro, and why.
 """
 
 from pathlib import Path

@@ -198,10 +198,11 @@ def _costs(found: Sequence[ArmSummary]) -> list[str]:
 def _legend() -> list[str]:
     return [
         "- Rates leave out episodes that ended in an error. Intervals are over training seeds and episodes"
-        " (`docs/intervals.md`), behind them the rates of the lowest and the highest seed.",
+        " (`docs/explanation/intervals.md`), behind them the rates of the lowest and the highest seed.",
         "- Left / right: the side on which successes first passed the obstacle, or where it would stand.",
         "- Touched: episodes in which anything touched the obstacle, successes included. Steps: mean actions.",
-        "- What differs from the paper's experiment: `docs/study.md`. Arms and seeds without a file have not run.",
+        "- What differs from the paper's experiment: `docs/guides/studies.md`."
+        " Arms and seeds without a file have not run.",
         "- The files beside this page hold one letter per episode in the order of their numbers: l left, r right, n"
         " never passed; a capital is a success, e an error.",
     ]
