@@ -83,7 +83,7 @@ base-proof: .venv/.ready ## the shipped base checkpoint on 100 unseen states and
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_base.py
 
 docs: .venv/.ready ## the site: site/index.html from docs/, commands and configuration from the code; a broken link is an error
-	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 	@echo "site/index.html"
 
 format: .venv/.ready ## fix what lint and format can fix

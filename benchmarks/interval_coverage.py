@@ -3,7 +3,7 @@
 Seeds differ by a normal law on the logit scale; its centre is set so that the mean over seeds is the true rate. Counts
 are few, so coverage jumps with the exact rate: rates are drawn from a quarter of the failure rate around the one named.
 
-    python benchmarks/interval_coverage.py         # three seeds: the table of docs/explanation/intervals.md, 3 minutes
+    python benchmarks/interval_coverage.py    # three seeds: the table of docs/explanation/intervals.md, 3 minutes
     python benchmarks/interval_coverage.py --seeds 2 --seeds 6 --models 5000
 """
 

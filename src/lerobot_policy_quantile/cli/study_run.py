@@ -26,7 +26,7 @@ RUN_HELP = "\n\n".join(
         "To resume after Ctrl-C, a kill or a crash, run the same command again: trainings go on from their last"
         " checkpoint, evaluations from their journal. --dry-run prints the commands instead, for a shell or scheduler.",
         "The global batch is the paper's 128 on any number of GPUs. --gpu-memory 24, 48 or 80 (GiB of one GPU) chooses"
-        " precision, gradient checkpointing and the micro-batch that fits; docs/guides/benchmarks.md has the figures.",
+        " precision, gradient checkpointing and the micro-batch that fits; docs/guides/studies.md has the figures.",
         "Trials of a real robot are set up by people: a run trains both methods and prints their commands.",
         "Examples:",
         "qhead study run ablations --small",

@@ -95,7 +95,7 @@ def test_an_interval_over_seeds_refuses_what_does_not_pair_up(rates, trials):
 
 
 def test_the_interval_over_three_seeds_covers_what_it_says():
-    """A small part of docs/explanation/intervals.md; 2,000 methods per setting leave an error of half a point."""
+    """A small part of docs/explanation/intervals.md; 2,000 methods per setting leave half a point of standard error."""
     cells = list(simulate(3, rates=(0.5, 0.9, 0.97), episodes=(50, 500), variations=(0.0, 0.2, 0.5), models=2000))
     assert len(cells) == 18
     for cell in cells:

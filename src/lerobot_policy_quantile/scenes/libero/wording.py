@@ -2,8 +2,7 @@
 
 LIBERO states a task twice: in hf-libero's `task.language`, the words of the task's file name without the scene's
 prefix, and in the bddl's `:language`. They differ in 25 of 40 tasks. Public datasets and checkpoints, LeRobot and
-openpi use the first. docs/guides/benchmarks.md says what holds for each perturbation of LIBERO-Plus and of
-LIBERO-Pro, and why.
+openpi use the first. docs/guides/benchmarks.md has the rule for each perturbation of LIBERO-Plus and LIBERO-Pro.
 """
 
 from pathlib import Path

@@ -19,14 +19,20 @@ LEAST_SAVING = 8.0
 
 
 PAGE, FIGURE = "README.md", "rates.svg"
+PURPOSE = (
+    "After this page you can compare heads and decoders on two demonstrations with opposite detours: success rates with"
+    " intervals, sides passed, and the cost of a replan."
+)
 
 
 def summary_page(found: Sequence[ArmSummary]) -> str:
     """The page over all summaries of one study."""
     arms = _by_arm(found)
-    lines = ["# The two-demonstration study, from its journals", "", *_circumstances(found), "", "## Targets", ""]
-    lines += _table(("target", "seen", ""), [row for arm, parts in arms.items() for row in _targets(arm, parts)])
-    lines += ["", "## At a glance", "", *_glance(arms), "", f"![Success rates; the tables below say them]({FIGURE})"]
+    lines = ["# The two-demonstration study", "", PURPOSE, "", *_circumstances(found), "", "## Targets", ""]
+    lines += _table(
+        ("target", "measured", "result"), [row for arm, parts in arms.items() for row in _targets(arm, parts)]
+    )
+    lines += ["", "## At a glance", "", *_glance(arms), "", f"![Success rates; the tables below list them]({FIGURE})"]
     for arm, parts in arms.items():
         lines += ["", f"## {arm}", "", *_arm(parts)]
     lines += ["", "## Cost of a replan", "", *_costs(found)]
@@ -135,7 +141,7 @@ def _arm(parts: Sequence[ArmSummary]) -> list[str]:
     header = ("head", "decoder", "success", "rate", "95 % interval", "paper", "left / right", "touched", "steps")
     return [
         f"Demonstrations of {lengths} actions; training seeds {', '.join(map(str, seeds))};"
-        f" {parts[0].episodes_asked} episodes asked per stochastic decoder and seed; checks passed:"
+        f" {parts[0].episodes_asked} episodes planned per stochastic decoder and seed; checks passed:"
         f" {', '.join(f'{summary.checks_passed} of {summary.checks}' for summary in parts)}.",
         "",
         *_table((*header, *(f"seed {seed}" for seed in seeds)), rows),
@@ -191,15 +197,16 @@ def _costs(found: Sequence[ArmSummary]) -> list[str]:
     return [
         *_table(("", "expert passes, quantile / flow", "expert ms", "expert time", "whole replan"), table),
         "",
-        f"Aimed at: {LEAST_SAVING:g} times less expert time; median over these runs {middle:.1f}x: {verdict}.",
+        f"Target: {LEAST_SAVING:g} times less expert time; median over these runs {middle:.1f}x: {verdict}.",
     ]
 
 
 def _legend() -> list[str]:
     return [
-        "- Rates leave out episodes that ended in an error. Intervals are over training seeds and episodes"
-        " (`docs/explanation/intervals.md`), behind them the rates of the lowest and the highest seed.",
-        "- Left / right: the side on which successes first passed the obstacle, or where it would stand.",
+        "- Written by `qhead study summarise` from the journals of `qhead study two-demo`.",
+        "- Rates leave out episodes that ended in an error. Intervals cover training seeds and episodes"
+        " (`docs/explanation/intervals.md`), followed by the rates of the lowest and the highest seed.",
+        "- Left / right: the side on which successes first passed the obstacle, or its place where there is none.",
         "- Touched: episodes in which anything touched the obstacle, successes included. Steps: mean actions.",
         "- What differs from the paper's experiment: `docs/guides/studies.md`."
         " Arms and seeds without a file have not run.",
