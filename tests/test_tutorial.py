@@ -1,4 +1,4 @@
-"""The tutorial and the first steps, typed as they stand but smaller: data, training, calibration, closed loop, server."""
+"""Tutorial and first steps, typed as they stand but smaller: data, training, calibration, closed loop, server."""
 
 import os
 import subprocess
