@@ -4,7 +4,7 @@ TEST_PROCESSES ?= 2
 # Without compiled modules every process spends half a minute importing torch and LeRobot.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo picture study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize \
+.PHONY: help demo picture study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize docs \
 	serve-load serve-fuzz soak study-kills adaptive format lock clean
 
 help: ## list the targets
@@ -82,6 +82,10 @@ base: .venv/.ready ## make the base checkpoint of the tiny variant from its seed
 base-proof: .venv/.ready ## the shipped base checkpoint on 100 unseen states and the 50 of task 0 (a quarter of an hour)
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_base.py
 
+docs: .venv/.ready ## the site: site/index.html from docs/, commands and configuration from the code; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
+	@echo "site/index.html"
+
 format: .venv/.ready ## fix what lint and format can fix
 	@.venv/bin/ruff check --fix .
 	@.venv/bin/ruff format .
@@ -91,7 +95,7 @@ lock: .venv/.ready ## resolve the newest allowed versions into requirements.lock
 		pyproject.toml --output-file requirements.lock
 
 clean: ## remove the environment and what runs left behind
-	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv runs site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 .venv/.ready: requirements.lock pyproject.toml scripts/bootstrap
 	@scripts/bootstrap

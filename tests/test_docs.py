@@ -1,21 +1,21 @@
-"""Docs that must stay true: the index of equations and the README's commands."""
+"""Docs that must stay true: the index of equations, and every command and Python block of the manuals."""
 
 import ast
 import importlib
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import draccus
 import pytest
 from typer.main import get_command
 
 import lerobot_policy_quantile
 from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.core.decoders import PRESETS
+from tests.support.pages import EQUATIONS, MANUALS, README, ROOT, STUDY_RESULTS, blocks, command_lines, words
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = Path(lerobot_policy_quantile.__file__).parent
 # The paper numbers 7 equations in its body, 15 in appendix A and 5 in appendix B.
 NUMBERED = [*map(str, range(1, 8)), *(f"A.{i}" for i in range(1, 16)), *(f"B.{i}" for i in range(1, 6))]
@@ -88,7 +88,7 @@ def docstring_claims() -> dict[str, list[str]]:
     return claims
 
 
-INDEX = (ROOT / "docs" / "equations.md").read_text()
+INDEX = EQUATIONS.read_text()
 
 
 def test_every_equation_is_indexed_once_and_truly():
@@ -126,13 +126,101 @@ def test_a_second_function_claiming_an_equation_is_noticed():
     assert any("equation 6 is listed at core.losses.pinball" in p for p in problems(INDEX, claims))
 
 
-# --- README ---
+# --- commands and Python blocks ---
 
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(python|sh)\n(.*?)```", README, flags=re.DOTALL)
+LINES = sorted({line for page in MANUALS for line in command_lines(page)})
+CHEAP = ("decoders", "verify")
+"""Run here as they stand; all others are run smaller in cli/, studies/ and test_tutorial.py, and parsed here."""
+ELSEWHERE = {"git", "hf", "pip", "source"}
+"""Programs that are not ours and not LeRobot's."""
 
 
-@pytest.mark.parametrize("code", [code for language, code in BLOCKS if language == "python"])
+def check(line: str) -> None:
+    """Raise unless the program exists and takes these arguments."""
+    program, *arguments = words(line)
+    if "lerobot-train" in arguments:  # behind torchrun or accelerate
+        program, arguments = "lerobot-train", arguments[arguments.index("lerobot-train") + 1 :]
+    if program == "qhead":
+        check_qhead(arguments)
+    elif program in ("lerobot-train", "lerobot-eval"):
+        check_lerobot(program, arguments)
+    elif program == "make":
+        (target,) = arguments
+        if not re.search(rf"^{target}:.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE):
+            raise ValueError(f"no make target {target}")
+    elif program == "python":
+        written = {block.title for page in MANUALS for block in blocks(page)}
+        if arguments[0] not in written and not (ROOT / arguments[0]).is_file():
+            raise ValueError(f"no file {arguments[0]}")
+    elif program not in ELSEWHERE and not (ROOT / program).is_file():
+        raise ValueError(f"unknown program {program}")
+
+
+def check_qhead(arguments: list[str]) -> None:
+    command = get_command(app)
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        if name not in command.commands:
+            raise ValueError(f"no command {name}; there are {', '.join(command.commands)}")
+        command = command.commands[name]
+    command.make_context(name, arguments)
+
+
+def check_lerobot(program: str, arguments: list[str]) -> None:
+    """By LeRobot's own parser. A saved policy's or run's file is not there: its options are read as the type's."""
+    import lerobot.configs.eval
+    import lerobot.configs.train
+
+    _ = lerobot_policy_quantile.QuantileConfig  # registers policy type and scene
+    evaluation = program == "lerobot-eval"
+    config = lerobot.configs.eval.EvalPipelineConfig if evaluation else lerobot.configs.train.TrainPipelineConfig
+    files = ("--policy.path=", "--config_path=")
+    options = [word for word in arguments if not word.startswith(files)]
+    if not any(word.startswith("--policy.type=") for word in options):
+        options.append("--policy.type=quantile")
+    if evaluation and not any(word.startswith("--env.type=") for word in options):
+        options.append("--env.type=embedded")
+    if not evaluation and not any(word.startswith("--dataset.repo_id=") for word in options):
+        options.append("--dataset.repo_id=you/your_dataset")
+    draccus.parse(config, args=[*options, "--policy.device=cpu"])
+
+
+def test_the_manuals_have_commands():
+    assert len(LINES) > 40
+    assert all(command_lines(page) for page in MANUALS)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_commands_are_spelled_right(line):
+    check(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("qhead eval --polcy expert", "No such option: --polcy"),
+        ("qhead study rum main", "no command rum"),
+        ("lerobot-train --policy.type=quantile --policy.quantiles=21", "unrecognized arguments"),
+        ("lerobot-train --policy.type=quantile --policy.head=l3", "instantiate class QuantileConfig"),
+        ("torchrun --nproc_per_node=2 lerobot-train --policy.type=quantil", "invalid choice|quantil"),
+        ("make dmeo", "no make target dmeo"),
+        ("python benchmarks/sped.py", "no file"),
+        ("rm -rf /", "unknown program rm"),
+    ],
+)
+def test_misspelled_commands_are_noticed(line, complaint, capsys):
+    with pytest.raises((Exception, SystemExit)) as caught:
+        check(line)
+    assert re.search(complaint, f"{caught.value} {capsys.readouterr().err}")
+
+
+@pytest.mark.parametrize("line", [x for x in LINES if words(x)[0] == "qhead" and words(x)[1] in CHEAP])
+def test_cheap_commands_run(line):
+    command = [Path(sys.executable).parent / "qhead", *words(line)[1:]]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("code", [block.code for block in blocks(README, "python")])
 def test_readme_python_runs(code):
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -140,44 +228,24 @@ def test_readme_python_runs(code):
         assert got == said
 
 
-COMMANDS = [line.split("#")[0].strip() for language, code in BLOCKS if language == "sh" for line in code.splitlines()]
-
-
-QHEAD = sorted({c.removeprefix(".venv/bin/qhead ") for c in COMMANDS if c.startswith(".venv/bin/qhead ")})
-SIMULATED = ("collect", "replay", "eval", "serve", "client", "doctor", "study", "table", "compare")
-"""Run for real, smaller, in studies/ and in test_cli_*.py of collect, evaluation, serving and table."""
-
-
-@pytest.mark.parametrize("command", [c for c in QHEAD if not c.startswith(SIMULATED)])
-def test_readme_commands_run(command):
-    words = [Path(sys.executable).parent / "qhead", *shlex.split(command)]
-    assert subprocess.run(words, cwd=ROOT, capture_output=True).returncode == 0
-
-
-@pytest.mark.parametrize("command", [c for c in QHEAD if c.startswith(SIMULATED)])
-def test_readme_commands_of_the_simulator_are_spelled_right(command):
-    name, *arguments = shlex.split(command)
-    get_command(app).commands[name].make_context(name, arguments)
-
-
-def test_a_misspelled_option_is_noticed():
-    with pytest.raises(Exception, match="No such option: --polcy"):
-        get_command(app).commands["eval"].make_context("eval", ["--polcy", "expert"])
-
-
-@pytest.mark.parametrize("command", sorted({c for c in COMMANDS if c.startswith("make ")}))
-def test_readme_make_targets_exist(command):
-    (target,) = shlex.split(command)[1:]
-    assert re.search(rf"^{target}:.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+@pytest.mark.parametrize("page", MANUALS, ids=lambda page: page.stem)
+def test_what_python_blocks_import_exists(page):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block.code)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("lerobot"):
+                module = importlib.import_module(node.module)
+                for alias in node.names:
+                    if not hasattr(module, alias.name):
+                        importlib.import_module(f"{node.module}.{alias.name}")
 
 
 def test_the_studys_rates_in_the_readme_are_those_of_its_results():
-    results = (ROOT / "docs" / "results" / "two_demo" / "README.md").read_text().splitlines()
-    (section,) = [part for part in README.split("\n## ") if part.startswith("Two demonstrations")]
+    results = STUDY_RESULTS.read_text().splitlines()
+    (section,) = [part for part in README.read_text().split("\n## ") if part.startswith("Two demonstrations")]
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     assert len(rows) > 5
     assert [row for row in rows if row not in results] == []
 
 
 def test_after_installation_the_readme_starts_with_its_two_commands():
-    assert [c for c in COMMANDS if not c.startswith("pip install")][:2] == ["make test", "make demo"]
+    assert [c for c in command_lines(README) if not c.startswith("pip install")][:2] == ["make test", "make demo"]

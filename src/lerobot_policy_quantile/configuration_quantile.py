@@ -56,9 +56,9 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     backbone: str = "pi05"  # pi05 (full size) | small | tiny (laptop CPU)
     backbone_layers: list[int] | None = None  # of a truncated checkpoint: [Gemma and expert, SigLIP]; null: all
     backbone_weights: str | None = None  # pi05 checkpoint (folder, hub id), "base" (tiny), "none"; null: the backbone's
-    freeze_vlm: bool = True
+    freeze_vlm: bool = True  # false trains the VLM, too
     random_vlm: bool = False  # a frozen VLM of random weights is meant, with backbone_weights = none
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool = False  # less memory, more time: activations are computed again going backward
     micro_batch: int | None = None  # rows per forward and backward pass; the update is the whole batch's all the same
     fast_training: bool = False  # training on the fast path, as far as it can be; not with FSDP
     prefix_cache: str | None = None  # "memory" or a folder: a frozen VLM reads each training frame only once
@@ -77,18 +77,18 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     drop_ratio: float = 0.1  # share of valid labels without supervision, per sample and forward (Sec. 3.3)
 
     # Chunks, decoding
-    chunk_size: int = 10
-    n_action_steps: int = 10
+    chunk_size: int = 10  # H, steps predicted
+    n_action_steps: int = 10  # steps executed before replanning, at most chunk_size
     decoder: str = "median"  # a decoder preset, such as "shared(l=0.2, rho=0.9)"
     grippers: list[int] | None = None  # action dimensions that open and close; null: as the dataset's action names tell
     episode_seed: int = 0  # seed of the first episode after loading; the next episodes count up
 
     # Inputs
-    max_action_dim: int = 32
-    max_state_dim: int = 32
+    max_action_dim: int = 32  # actions are padded to it; 32 in pi0.5 checkpoints
+    max_state_dim: int = 32  # the longest state accepted
     tokenizer: str | None = None  # "shipped", a local folder, or a hub id; None: the backbone's own
     tokenizer_max_length: int | None = None  # None: the backbone's own
-    normalization_mapping: dict[str, NormalizationMode] = field(
+    normalization_mapping: dict[str, NormalizationMode] = field(  # by kind of feature; QUANTILES: q01 to -1, q99 to 1
         default_factory=lambda: {
             "VISUAL": NormalizationMode.IDENTITY,
             "STATE": NormalizationMode.QUANTILES,
@@ -97,15 +97,15 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     )
 
     # Optimisation (App. B)
-    optimizer_lr: float = 2.5e-5
-    optimizer_prompt_lr: float = 1e-4
-    optimizer_head_lr: float | None = None  # null: as optimizer_lr
-    optimizer_betas: tuple[float, float] = (0.9, 0.95)
-    optimizer_eps: float = 1e-8
+    optimizer_lr: float = 2.5e-5  # AdamW's rate
+    optimizer_prompt_lr: float = 1e-4  # of the prompts
+    optimizer_head_lr: float | None = None  # of the output projection; null: as optimizer_lr
+    optimizer_betas: tuple[float, float] = (0.9, 0.95)  # AdamW's
+    optimizer_eps: float = 1e-8  # AdamW's
     optimizer_weight_decay: float = 0.01  # prompts: none
-    optimizer_grad_clip_norm: float = 1.0
-    scheduler_warmup_steps: int = 200
-    scheduler_final_fraction: float = 0.1
+    optimizer_grad_clip_norm: float = 1.0  # norm to which gradients are clipped
+    scheduler_warmup_steps: int = 200  # linear warm-up, then cosine; never rescaled
+    scheduler_final_fraction: float = 0.1  # of the rate, at the end of the cosine
 
     def __post_init__(self) -> None:
         super().__post_init__()
