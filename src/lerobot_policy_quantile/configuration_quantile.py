@@ -26,9 +26,11 @@ BASE, NO_WEIGHTS = "base", "none"
 DEFAULT_WEIGHTS = {"pi05": "lerobot/pi05_base", "tiny": BASE}
 """Where a new policy's backbone starts when nothing else is said; a variant that is not here has no checkpoint."""
 
+FLOW_HEADS = ("flow", "one_step_flow")
+
 CHOICES: dict[str, tuple[str, ...]] = {
     "backbone": tuple(VARIANTS),
-    "head": ("quantile", "l1", "l2", "flow"),
+    "head": ("quantile", "l1", "l2", *FLOW_HEADS),
     "supervise": ("all", "median"),
     "gaps": ("separate", "symmetric"),
     "anchor": ("shared", "detached"),
@@ -145,8 +147,8 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
         if self.prefix_cache is not None:
             yield from self._unless(bool(self.prefix_cache), "prefix_cache", "'memory', a folder, or null")
             yield from self._unless(self.freeze_vlm, "freeze_vlm", "true with a prefix_cache")
-        if self.head == "flow":
-            yield from self._unless(self.query == "zero", "query", "'zero' with head = 'flow'")
+        if self.head in FLOW_HEADS:
+            yield from self._unless(self.query == "zero", "query", f"'zero' with head = {self.head!r}")
 
     def _unless(self, holds: bool, name: str, allowed: str) -> list[str]:
         return [] if holds else [f"{name} must be {allowed}; got {getattr(self, name)!r}"]

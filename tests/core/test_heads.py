@@ -3,7 +3,15 @@ import torch
 from torch import Tensor, nn
 
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
-from lerobot_policy_quantile.core.heads import FlowHead, Head, PointHead, QuantileHead, flow_path, training_loss
+from lerobot_policy_quantile.core.heads import (
+    FlowHead,
+    Head,
+    OneStepFlowHead,
+    PointHead,
+    QuantileHead,
+    flow_path,
+    training_loss,
+)
 from lerobot_policy_quantile.core.levels import quantile_levels
 
 WIDTH, CHUNK, DIMS, MODEL_DIM = 12, 4, 3, 5
@@ -17,6 +25,7 @@ HEADS = {
     "l1": lambda: PointHead(WIDTH, CHUNK, DIMS, MODEL_DIM, norm="l1"),
     "l2": lambda: PointHead(WIDTH, CHUNK, DIMS, MODEL_DIM, norm="l2"),
     "flow": lambda: FlowHead(WIDTH, CHUNK, DIMS, MODEL_DIM),
+    "one-step flow": lambda: OneStepFlowHead(WIDTH, CHUNK, DIMS, MODEL_DIM),
 }
 
 
@@ -58,7 +67,7 @@ def test_direct_heads_call_the_expert_once_and_flow_as_often_as_it_integrates(na
     assert len(expert.calls) == 1
 
 
-@pytest.mark.parametrize("name", [n for n in HEADS if n != "flow"])
+@pytest.mark.parametrize("name", [n for n in HEADS if "flow" not in n])
 def test_direct_heads_ask_with_zero_queries_at_noise_time_zero(name):
     head, expert = make(name), CountingExpert(2)
     head.loss(expert, torch.ones(2, CHUNK, DIMS), generator=generator())
@@ -203,6 +212,25 @@ def test_flow_noise_times_follow_their_law():
     assert ((drawn >= 0) & (drawn <= 1)).all()
     assert abs(drawn.mean() - 0.6) < 0.01
     assert abs((drawn < 0.5).double().mean() - 0.5**1.5) < 0.015
+
+
+def test_one_step_flow_is_trained_at_high_noise_and_sampled_in_one_pass():
+    """One Euler step of length 1 from t = 1: a = noise - v(noise, 1)."""
+    head, times = OneStepFlowHead(DIMS, CHUNK, DIMS), []
+    nn.init.eye_(head.projection.weight)
+    nn.init.zeros_(head.projection.bias)
+
+    def expert(actions: Tensor, noise_time: Tensor) -> Tensor:
+        times.append(noise_time)
+        return 0.25 * actions
+
+    head.loss(expert, torch.zeros(20_000, CHUNK, DIMS), generator=generator())
+    assert ((times[0] >= 0.8) & (times[0] <= 1)).all()
+    assert abs(times[0].mean() - 0.9) < 0.002
+    noise = torch.stack([episode.normal(CHUNK, DIMS) for episode in episodes_from_seeds([3, 4])])
+    torch.testing.assert_close(head.predict(expert, episodes_from_seeds([3, 4])).actions, 0.75 * noise)
+    assert len(times) == 2
+    assert (times[1] == 1).all()
 
 
 def test_flow_samples_depend_on_the_episode_alone():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lerobot_policy_quantile.core._normal import phi
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
-from lerobot_policy_quantile.core.heads import FlowHead, Head, PointHead, QuantileHead, training_loss
+from lerobot_policy_quantile.core.heads import FlowHead, Head, OneStepFlowHead, PointHead, QuantileHead, training_loss
 
 LEVEL_ERROR = {"normal": 0.03, "skewed": 0.03, "two-mode": 0.06}  # the gap between modes is harder to place
 LAWS = list(LEVEL_ERROR)
@@ -68,6 +68,7 @@ def fitted(name: str) -> tuple[Head, Network]:
         "l1": lambda: PointHead(64, 1, 3, norm="l1"),
         "l2": lambda: PointHead(64, 1, 3, norm="l2"),
         "flow": lambda: FlowHead(64, 1, 3),
+        "one-step flow": lambda: OneStepFlowHead(64, 1, 3),
     }
     head, network = heads[name](), Network()
     steps = {"quantile": 2000, "flow": 2500}.get(name, 1200)
@@ -111,6 +112,18 @@ def test_the_flow_head_recovers_the_mean_on_the_same_data():
     for x in PLACES:
         actions = head.predict(network.given(x.expand(n)), episodes_from_seeds(range(n))).actions
         assert (actions.mean((0, 1)) - mean(x)).abs().max() < MEAN_ERROR
+
+
+def test_one_step_flow_shrinks_to_the_mean_where_ten_steps_keep_the_spread():
+    """At noise time 1 the best velocity is noise - E[a | x], so one step gives the mean whatever the noise."""
+    n, place = 2000, PLACES[2]
+    spreads = {}
+    for name in ("flow", "one-step flow"):
+        head, network = fitted(name)
+        actions = head.predict(network.given(place.expand(n)), episodes_from_seeds(range(n))).actions[:, 0]
+        assert (actions.mean(0) - mean(place)).abs().max() < 2 * MEAN_ERROR
+        spreads[name] = actions.std(0)
+    assert (spreads["one-step flow"] < 0.5 * spreads["flow"]).all()
 
 
 def test_l2_recovers_the_mean_and_lands_between_the_modes():

@@ -235,7 +235,7 @@ class FlowHead(Head):
         data = functional.pad(target, (0, self.model_dim - self.action_dim))
         place = generator.device
         noise = send(torch.randn(data.shape, generator=generator, device=place), data.device, data.dtype)
-        noise_time = sample_noise_time(torch.rand(len(data), generator=generator, device=place))
+        noise_time = self.noise_times(torch.rand(len(data), generator=generator, device=place))
         noise_time = send(noise_time, data.device, data.dtype)
         noisy, velocity = flow_path(data, noise, noise_time)
         prediction = self._velocity(expert, noisy, noise_time)[..., : self.action_dim]
@@ -253,9 +253,30 @@ class FlowHead(Head):
             actions = actions - step * self._velocity(expert, actions, noise_time)
         return Prediction(actions[..., : self.action_dim].cpu())
 
+    @staticmethod
+    def noise_times(uniform: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
+        """Noise times of training, from uniforms."""
+        return sample_noise_time(uniform)
+
     def _velocity(self, expert: Expert, actions: Tensor, noise_time: Tensor) -> Float[Tensor, "b h m"]:
         velocity: Tensor = self.projection(expert(actions, noise_time))
         return velocity
+
+
+class OneStepFlowHead(FlowHead):
+    """Flow matching trained at high noise only, sampled by a single Euler step. Not in the paper; a baseline after
+    Chen et al., arXiv 2606.05737.
+
+    At noise time 1 the noisy action holds nothing of the action, so the best velocity there is noise - E[a | o]: the
+    single step then gives the conditional mean whatever the noise. Samples differ as far as training falls short of it.
+    """
+
+    expert_calls: ClassVar[int] = 1
+
+    @staticmethod
+    def noise_times(uniform: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
+        """t uniform in [0.8, 1]."""
+        return 0.8 + 0.2 * uniform
 
 
 def flow_path(

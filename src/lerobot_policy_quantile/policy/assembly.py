@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone
-from lerobot_policy_quantile.configuration_quantile import QuantileConfig
-from lerobot_policy_quantile.core.heads import FlowHead, Head, PointHead, QuantileHead
+from lerobot_policy_quantile.configuration_quantile import FLOW_HEADS, QuantileConfig
+from lerobot_policy_quantile.core.heads import FlowHead, Head, OneStepFlowHead, PointHead, QuantileHead
 from lerobot_policy_quantile.core.levels import quantile_levels
 
 
@@ -30,8 +30,8 @@ def build_backbone(config: QuantileConfig) -> Backbone:
 def build_head(config: QuantileConfig, width: int) -> Head:
     """The head a configuration asks for, on features of this width."""
     sizes = (width, config.chunk_size, config.action_dim, config.max_action_dim)
-    if config.head == "flow":
-        return FlowHead(*sizes)
+    if config.head in FLOW_HEADS:
+        return (FlowHead if config.head == "flow" else OneStepFlowHead)(*sizes)
     if config.head in ("l1", "l2"):
         return PointHead(*sizes, norm=cast(Any, config.head))
     head = QuantileHead(
