@@ -4,7 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.adapters import suites
-from lerobot_policy_quantile.adapters.factory import SceneFactory, expert_side, is_expert
+from lerobot_policy_quantile.adapters.factory import SceneFactory
+from lerobot_policy_quantile.adapters.scripted_expert import expert_side, is_expert
 from lerobot_policy_quantile.adapters.suites import SuiteEntry
 from lerobot_policy_quantile.cli.eval_suites import Choice
 from lerobot_policy_quantile.cli.main import app

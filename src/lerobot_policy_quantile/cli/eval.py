@@ -182,9 +182,9 @@ def _require_left_out(context: typer.Context, *names: str) -> None:
 def _sources(policies: list[str], cameras: Mapping[str, str]) -> dict[str, str]:
     """Policy name -> where it comes from; refuses what is neither an expert nor a saved policy."""
     from lerobot_policy_quantile.adapters.cameras import require_cameras
-    from lerobot_policy_quantile.adapters.factory import expert_side, is_expert
     from lerobot_policy_quantile.adapters.openpi_server import ServerAddress, is_server
     from lerobot_policy_quantile.adapters.policy_folder import require_policy_folder
+    from lerobot_policy_quantile.adapters.scripted_expert import expert_side, is_expert
     from lerobot_policy_quantile.scenes.experts.waypoints import Route
 
     sources: dict[str, str] = {}
@@ -230,7 +230,7 @@ def _plan(
     scenes: list[str], tasks: str, indices: str, seeds: str, sources: dict[str, str], decoders: list[str]
 ) -> "Plan":
     """Every combination; experts know no decoders and run once."""
-    from lerobot_policy_quantile.adapters.factory import is_expert
+    from lerobot_policy_quantile.adapters.scripted_expert import is_expert
     from lerobot_policy_quantile.contract import OWN_DECODER
     from lerobot_policy_quantile.evaluation.plan import Plan, parse_numbers
 
@@ -267,8 +267,8 @@ def _crew(engine: str, replicas: int) -> "MakeCrew | None":
 
 def _device(named: str | None, sources: dict[str, str], engine: str) -> str:
     """Where policies compute, told on standard error; experts and servers need no device here."""
-    from lerobot_policy_quantile.adapters.factory import is_expert
     from lerobot_policy_quantile.adapters.openpi_server import is_server
+    from lerobot_policy_quantile.adapters.scripted_expert import is_expert
     from lerobot_policy_quantile.policy.devices import choose_device
 
     if all(is_expert(source) or is_server(source) for source in sources.values()):

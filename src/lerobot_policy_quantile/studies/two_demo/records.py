@@ -215,21 +215,6 @@ class RolloutRecord:
         path = self.files.path(self.key, ".png")
         return path if path.is_file() else None
 
-    def spread(self, mass: float = 0.8) -> tuple[Int[Array, " q"], Float[Array, "q d"]] | None:
-        """Steps of the queries and the predicted width there, mean over chunk steps, per dimension; action units."""
-        quantiles, steps = self.array("quantiles"), self.array("query_steps")
-        if quantiles is None or steps is None or self.levels is None:
-            return None
-        low, high = (knot(quantiles, self.levels, (1 + sign * mass) / 2) for sign in (-1, 1))
-        return steps, (high - low).mean(axis=1)
-
-
-def knot(quantiles: Float[Array, "... k"], levels: Float[Array, " k"], rank: float) -> Float[Array, "..."]:
-    """The quantile function at a rank between the outer levels, linear between its knots."""
-    right = int(np.clip(np.searchsorted(levels, rank), 1, len(levels) - 1))
-    weight = (rank - levels[right - 1]) / (levels[right] - levels[right - 1])
-    return np.asarray(quantiles[..., right - 1] * (1 - weight) + quantiles[..., right] * weight)
-
 
 @dataclass(frozen=True)
 class Arm:

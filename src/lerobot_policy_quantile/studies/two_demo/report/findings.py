@@ -17,7 +17,6 @@ PAPER_EPISODES = 100
 PAPER_UPDATES = 6000
 PAPER_ACTIONS = {False: 315, True: 430}
 """Length of the paper's demonstrations, without and with the obstacle."""
-PAPER_BEST_WITH_OBSTACLE = 15.0
 ENOUGH_POLICIES = 3
 """Trained policies from which on deterministic episodes are judged. Each trained policy decides its one episode, and a
 close one is decided by rounding: the same command can end differently on another processor."""
