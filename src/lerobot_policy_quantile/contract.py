@@ -7,7 +7,7 @@ Axes: h chunk step, d action dim, k level; y and x are pixels.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -66,6 +66,14 @@ class World(Protocol):
 
     def close(self) -> None:
         """Free what the simulator holds."""
+
+
+@runtime_checkable
+class NotingWorld(Protocol):
+    """A world that keeps more of an episode than robot states and contacts."""
+
+    def notes(self) -> Mapping[str, Array]:
+        """What it noted since the last reset, for the episode's side file."""
 
 
 @dataclass(frozen=True)

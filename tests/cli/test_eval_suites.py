@@ -90,6 +90,7 @@ def test_the_dry_run_lists_everything_and_why_not():
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--budget", "soon"), "--budget must read"),
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--until", "0"), "--until must be a width"),
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--engine", "dask"), "local, ray"),
+        (("--policy", "scripted", "--out", "x", "--replan", "fixed:2"), "--replan is for policy folders"),
         (
             ("--suite", "libero_object", "--policy", "no/such", "--out", "x"),
             "fetch it where there is a network: hf download",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lerobot_policy_quantile.adapters.cameras import CAMERAS, spelled
+from lerobot_policy_quantile.adapters.replanning import ReplannedPolicy, parse_replan
 from lerobot_policy_quantile.adapters.scripted_expert import ExpertPolicy, expert_side, is_expert
 from lerobot_policy_quantile.contract import Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
@@ -39,6 +40,8 @@ class SceneFactory:
     """Which words LIBERO's scenes speak."""
     cameras: Mapping[str, str] = field(default_factory=lambda: CAMERAS)
     """A scene's cameras -> what saved policies call them; every row says so where it is not as in LIBERO."""
+    replan: str | None = None
+    """How far saved policies' chunks are followed (see `replanning.py`); every row says so where it is given."""
 
     def scene(self, name: str) -> "Scene":
         """A scene of the registry; `+obstacle` behind its name puts the obstacle in."""
@@ -80,7 +83,7 @@ class SceneFactory:
             ) from error
         if self.cameras != CAMERAS:
             loaded.context["cameras"] = spelled(self.cameras)
-        return loaded
+        return loaded if self.replan is None else ReplannedPolicy(loaded, parse_replan(self.replan))
 
     def require_answers(self, keys: Iterable[EpisodeKey]) -> None:
         """Refuse keys whose policy server cannot be reached or does not know their decoder, before any of them is run.

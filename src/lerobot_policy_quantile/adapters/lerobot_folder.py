@@ -30,6 +30,7 @@ from lerobot_policy_quantile.contract import (
     UnusablePolicyError,
     World,
 )
+from lerobot_policy_quantile.core.levels import quantile_levels
 
 
 def load_lerobot_policy(
@@ -79,6 +80,18 @@ class _LeRobotPolicy:
         self.config = policy.config
         self.n_action_steps = int(policy.config.n_action_steps)
         self.context = {**context, "n_action_steps": str(self.n_action_steps), "torch": torch.__version__}
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Levels of the quantiles in its chunks; empty for a policy without any."""
+        if getattr(self.config, "head", None) != "quantile":
+            return ()
+        return tuple(float(level) for level in quantile_levels(self.config.n_quantiles))
+
+    @property
+    def grippers(self) -> tuple[int, ...]:
+        """Action dimensions that open and close."""
+        return tuple(getattr(self.config, "gripper_dims", ()))
 
     def close(self) -> None:
         """Free the model, on its device too."""

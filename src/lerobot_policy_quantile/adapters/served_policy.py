@@ -23,10 +23,10 @@ class ServedPolicy:
             action_dim=int(config.output_features["action"].shape[0]),
             chunk_size=int(config.chunk_size),
             n_action_steps=policy.n_action_steps,
-            levels=_levels(config),
+            levels=policy.levels,
             decoder=getattr(config, "decoder", OWN_DECODER),
             context=policy.context,
-            grippers=tuple(getattr(config, "gripper_dims", ())),
+            grippers=policy.grippers,
         )
 
     def begin(self, seed: int, decoder: str | None) -> Any:
@@ -64,11 +64,3 @@ def _known(names: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
         if feature not in features:
             raise ValueError(f"camera must name one of the policy's features {', '.join(features)}; got {feature!r}")
     return dict(names)
-
-
-def _levels(config: Any) -> tuple[float, ...]:
-    if getattr(config, "head", None) != "quantile":
-        return ()
-    from lerobot_policy_quantile.core.levels import quantile_levels
-
-    return tuple(float(level) for level in quantile_levels(config.n_quantiles))

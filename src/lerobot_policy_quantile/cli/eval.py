@@ -119,6 +119,13 @@ def evaluate(
             " policies trained on the bddl files' (the shipped base)."
         ),
     ] = TASK,
+    replan: Annotated[
+        str | None,
+        typer.Option(
+            help="Steps of a policy folder's chunks to execute: fixed:10, or adaptive:0.08 (those with a mean spread"
+            " under 0.08; adaptive:0.08,least=2 at least two); as the policy was saved if left out."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the suite's tasks and what cannot be run.")] = False,
     engine: Annotated[str, typer.Option(help="local: processes here; ray: a cluster (extra [cluster]).")] = "local",
     replicas: Annotated[int, typer.Option(min=1, help="Policy replicas of the ray engine.")] = 1,
@@ -127,6 +134,7 @@ def evaluate(
     share_cores(workers)
     from lerobot_policy_quantile.adapters.cameras import parse_cameras
     from lerobot_policy_quantile.adapters.factory import SceneFactory
+    from lerobot_policy_quantile.adapters.replanning import require_replannable
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.journal import JournalError
     from lerobot_policy_quantile.evaluation.plan import parse_numbers
@@ -137,6 +145,7 @@ def evaluate(
         require_wording(wording)
         cameras = parse_cameras(camera)
         sources = _sources(policy, cameras)  # before anything that takes time
+        require_replannable(replan, sources)
         if suite is not None:
             _require_left_out(context, "scene", "tasks", "indices")
             base_seed = parse_numbers("--seeds", seeds)[0]
@@ -159,7 +168,7 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     whose, its_limit = (None, None) if choice is None else (protocol, limit)
-    factory = SceneFactory(sources, camera_size, device, whose, its_limit, wording, cameras)
+    factory = SceneFactory(sources, camera_size, device, whose, its_limit, wording, cameras, replan)
     facts = None if choice is None else choice.facts(entries)
     side = SideFiles(out / "side", video) if side_files else None
     how = Running(out, limit, workers, timeout, side, by_task, budget, until, facts, make_crew)
@@ -308,18 +317,16 @@ class Running:
 def _run(plan: "Plan", factory: "SceneFactory", how: Running) -> int:
     """Run what is missing, print the table of the plan's rows, return the exit code."""
     out, workers = how.out, how.workers
-    from lerobot_policy_quantile.evaluation.engine import run_plan
     from lerobot_policy_quantile.evaluation.journal import Journal
-    from lerobot_policy_quantile.evaluation.progress import ProgressBar
     from lerobot_policy_quantile.evaluation.tables.rates import GROUPS, success_table
     from lerobot_policy_quantile.evaluation.tables.sheet import render, sheets_of
+    from lerobot_policy_quantile.evaluation.whole_run import rows_of, run_watched
     from lerobot_policy_quantile.evaluation.worker import WorkerJob
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
     job = WorkerJob(factory, how.limit, how.side_files, out / "workers.log")
     with Journal(out / "journal.sqlite") as journal:
-        keys = set(plan)
-        before = [row for row in journal.rows() if row.key in keys]
+        before = rows_of(plan, journal)
         settled = {row.key for row in before}
         pending = [key for key in plan if key not in settled]
         factory.require_answers(pending)
@@ -329,18 +336,17 @@ def _run(plan: "Plan", factory: "SceneFactory", how: Running) -> int:
             how.facts.write(out)
             notes.print(estimate(plan, before, factory, workers))
         halts = halts_of(how.budget, how.until, plan, before)
-        with ProgressBar(notes, before) as bar:
-            summary = run_plan(
-                plan,
-                journal,
-                job,
-                workers=workers,
-                timeout=how.timeout,
-                watcher=bar,
-                halts=halts,
-                make_crew=how.make_crew,
-            )
-        rows = [row for row in journal.rows() if row.key in keys]
+        summary = run_watched(
+            plan,
+            journal,
+            job,
+            workers=workers,
+            timeout=how.timeout,
+            console=notes,
+            halts=halts,
+            make_crew=how.make_crew,
+        )
+        rows = rows_of(plan, journal)
     if how.facts is None or how.by_task:
         typer.echo(success_table(rows, by=GROUPS if how.by_task else GROUPS[:3]), nl=False)
     if how.facts is not None:

@@ -14,7 +14,7 @@ from lerobot_policy_quantile.util.processes import share_cores
 if TYPE_CHECKING:
     from lerobot_policy_quantile.pretraining.budgets import PretrainingBudget
 
-DATA, POLICY, GATE, PROOF = "data", "policy", "gate.json", "proof.jsonl"
+DATA, POLICY, GATE, PROOF = "data", "policy", "gate.json", "proof"
 SEED = 7
 
 
@@ -29,12 +29,16 @@ def pretrain(
     """Pretrain VLM and expert of the tiny variant together on scripted data in varied scenes.
 
     Stages: scenes and labels (OUT/data), training (OUT/training.jsonl), the gate (OUT/gate.json: how far
-    from the expert's targets the policy's are), the checkpoint (OUT/policy with its data card). Each is
-    resumed where it was stopped: run the same command again. OUT/policy is a policy folder like any other:
+    from the expert's targets the policy's are), the checkpoint (OUT/policy with its data card), the proof
+    (OUT/proof). Each is resumed where it was stopped: run the same command again. OUT/policy is a policy
+    folder like any other:
 
     qhead eval --policy OUT/policy --decoder median --camera-size 96 --tasks 0-4 --indices 0-9 --out runs/try
     """
     share_cores(workers)
+    from lerobot_policy_quantile.evaluation.engine import EngineError
+    from lerobot_policy_quantile.evaluation.journal import JournalError
+    from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
     from lerobot_policy_quantile.pretraining.budgets import budget_named
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -48,7 +52,7 @@ def pretrain(
         _finish(plan, out, seed, workers)
         if prove:
             print_proof(out / POLICY, out / PROOF, workers, notes)
-    except ValueError as error:
+    except (ValueError, JournalError, EngineError, UnfinishedError) as error:
         notes.print(f"qhead pretrain: {error}", markup=False)
         raise typer.Exit(1) from None
 
@@ -123,20 +127,15 @@ def _finish(plan: "PretrainingBudget", out: Path, seed: int, workers: int) -> No
     typer.echo(f"checkpoint in {out / POLICY}")
 
 
-def print_proof(folder: Path, journal: Path, workers: int, notes: Console) -> bool:
+def print_proof(folder: Path, out: Path, workers: int, notes: Console) -> bool:
     """Closed loop from unseen states; prints the table, returns whether the target (90 %) is met."""
+    share_cores(workers)
     from rich.table import Table
 
-    from lerobot_policy_quantile.pretraining.proof import all_keys, prove, summary
+    from lerobot_policy_quantile.pretraining.proof import ProofFactory, proof_plan, prove
     from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 
-    keys, episodes = all_keys(), []
-    with _bar(notes) as bar:
-        task = bar.add_task("closed loop", total=len(keys), note="")
-        for episode in prove(folder, CAMERA_SIZE, keys, journal, workers):
-            episodes.append(episode)
-            bar.update(task, advance=1, note=f"success {sum(e.success for e in episodes)}/{len(episodes)}")
-    rows = summary(episodes)
+    rows = prove(ProofFactory(str(folder), CAMERA_SIZE), proof_plan(), out, workers, notes)
     table = Table(*rows[0], title="Base checkpoint, median decoding", title_justify="left")
     for row in rows:
         table.add_row(*map(str, row.values()))
