@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Float
 from lerobot.configs import PreTrainedConfig
 from rich.console import Console
-from rich.table import Table
 
 from lerobot_policy_quantile.adapters.factory import SceneFactory
 from lerobot_policy_quantile.contract import Array, Policy, World
@@ -32,6 +31,7 @@ from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 from lerobot_policy_quantile.serving.spread import motion_spread, spread
 from lerobot_policy_quantile.util.processes import share_cores
+from lerobot_policy_quantile.util.tables import boxed
 
 TASKS = (1, 2, 3, 4)
 CHOOSING, MEASURING = range(1), range(45, 50)
@@ -187,10 +187,8 @@ def main() -> int:
         "steps per look, mean",
         "steps to success",
     )
-    table = Table(*columns, title="Base checkpoint, median decoding; 95 % intervals", title_justify="left")
-    for way in ways:
-        table.add_row(*row(way.name, [episode for episode in measured if episode.way == way.name]))
-    Console(width=140).print(table)
+    rows = [row(way.name, [episode for episode in measured if episode.way == way.name]) for way in ways]
+    Console(width=140).print(boxed("Base checkpoint, median decoding; 95 % intervals", columns, rows))
     return 0
 
 

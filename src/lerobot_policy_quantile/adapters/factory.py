@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lerobot_policy_quantile.adapters.cameras import CAMERAS, spelled
 from lerobot_policy_quantile.adapters.replanning import ReplannedPolicy, parse_replan
 from lerobot_policy_quantile.adapters.scripted_expert import ExpertPolicy, expert_side, is_expert
+from lerobot_policy_quantile.adapters.server_address import ServerAddress, is_server
 from lerobot_policy_quantile.contract import Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.tables.benchmarks import limit_of
@@ -67,9 +68,9 @@ class SceneFactory:
         source = self.sources[policy]
         if is_expert(source):
             return ExpertPolicy(expert_side(source))
-        from lerobot_policy_quantile.adapters.openpi_server import ServerAddress, ServerPolicy, is_server
-
         if is_server(source):
+            from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
+
             return ServerPolicy(ServerAddress.parse(source))
         import lerobot_policy_quantile
         from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
@@ -90,11 +91,11 @@ class SceneFactory:
 
         Folders are looked at by `policy_folder.py`; loading them is left to the workers.
         """
-        from lerobot_policy_quantile.adapters.openpi_server import ServerAddress, ServerPolicy, is_server
-
         for policy, decoder in dict.fromkeys((key.policy, key.decoder) for key in keys):
             source = self.sources[policy]
             if is_server(source):
+                from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
+
                 try:
                     server = ServerPolicy(ServerAddress.parse(source))
                     server.require_decoder(decoder)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lerobot_policy_quantile.adapters.openpi_server import is_server
 from lerobot_policy_quantile.adapters.scripted_expert import is_expert
+from lerobot_policy_quantile.adapters.server_address import is_server
 from lerobot_policy_quantile.contract import Chunk, Observation, UnusablePolicyError, World
 from lerobot_policy_quantile.serving.spread import Replanning, spread
 

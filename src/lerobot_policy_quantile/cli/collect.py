@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from lerobot_policy_quantile.adapters.factory import SceneFactory
 from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
+from lerobot_policy_quantile.util.tables import boxed
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.drawing.demonstration_pictures import Path3
@@ -179,14 +179,14 @@ def _draw(out: Path, records: list["Demonstration"], paths: list["Path3"], obsta
 
 
 def _print(records: list["Demonstration"], paths: list["Path3"], control: "Demonstration | None") -> None:
-    table = Table("route", "success", "actions", "detour", "contacts", title="Demonstrations", title_justify="left")
+    rows = []
     for record, path in zip(records, paths, strict=True):
         facts = _facts(record, path)
         detour = f"{facts['detour_cm']:+.1f} cm"
-        table.add_row(facts["route"], _word(record), str(facts["actions"]), detour, str(facts["contacts"]))
+        rows.append((facts["route"], _word(record), str(facts["actions"]), detour, str(facts["contacts"])))
     if control is not None:
-        table.add_row("straight (control)", _word(control), str(len(control.actions)), "", str(control.contacts))
-    Console().print(table)
+        rows.append(("straight (control)", _word(control), str(len(control.actions)), "", str(control.contacts)))
+    Console().print(boxed("Demonstrations", ("route", "success", "actions", "detour", "contacts"), rows))
 
 
 def _word(record: "Demonstration") -> str:

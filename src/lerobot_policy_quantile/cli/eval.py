@@ -12,7 +12,9 @@ from rich.console import Console
 
 from lerobot_policy_quantile.cli.eval_suites import Choice, estimate, halts_of, print_listing
 from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
+from lerobot_policy_quantile.util.extras import missing_extras
 from lerobot_policy_quantile.util.processes import share_cores
+from lerobot_policy_quantile.util.tables import boxed
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.adapters.factory import SceneFactory
@@ -191,9 +193,9 @@ def _require_left_out(context: typer.Context, *names: str) -> None:
 def _sources(policies: list[str], cameras: Mapping[str, str]) -> dict[str, str]:
     """Policy name -> where it comes from; refuses what is neither an expert nor a saved policy."""
     from lerobot_policy_quantile.adapters.cameras import require_cameras
-    from lerobot_policy_quantile.adapters.openpi_server import ServerAddress, is_server
     from lerobot_policy_quantile.adapters.policy_folder import require_policy_folder
     from lerobot_policy_quantile.adapters.scripted_expert import expert_side, is_expert
+    from lerobot_policy_quantile.adapters.server_address import ServerAddress, is_server
     from lerobot_policy_quantile.scenes.experts.waypoints import Route
 
     sources: dict[str, str] = {}
@@ -202,6 +204,8 @@ def _sources(policies: list[str], cameras: Mapping[str, str]) -> dict[str, str]:
         source = _from_hub(source if equals else name)
         if is_server(source):
             ServerAddress.parse(source)  # knows which options there are
+            if sentence := missing_extras("serve"):
+                raise ValueError(sentence)
         elif is_expert(source):
             Route(expert_side(source))  # knows which sides there are
         elif not Path(source).is_dir():
@@ -276,8 +280,8 @@ def _crew(engine: str, replicas: int) -> "MakeCrew | None":
 
 def _device(named: str | None, sources: dict[str, str], engine: str) -> str:
     """Where policies compute, told on standard error; experts and servers need no device here."""
-    from lerobot_policy_quantile.adapters.openpi_server import is_server
     from lerobot_policy_quantile.adapters.scripted_expert import is_expert
+    from lerobot_policy_quantile.adapters.server_address import is_server
     from lerobot_policy_quantile.policy.devices import choose_device
 
     if all(is_expert(source) or is_server(source) for source in sources.values()):
@@ -372,16 +376,12 @@ def doctor() -> None:
     `warn` means that something works with less; exits with 1 if anything fails.
     """
     from rich.markup import escape
-    from rich.table import Table
 
     from lerobot_policy_quantile.scenes.doctor import examine
 
     findings = examine()
-    table = Table("what", "result", "found", "fix", title="Doctor", title_justify="left", header_style="bold")
     colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
-    for finding in findings:
-        result = f"[{colours[finding.status]}]{finding.status}[/]"
-        table.add_row(finding.what, result, escape(finding.found), escape(finding.fix))
-    Console().print(table)
+    rows = [(f.what, f"[{colours[f.status]}]{f.status}[/]", escape(f.found), escape(f.fix)) for f in findings]
+    Console().print(boxed("Doctor", ("what", "result", "found", "fix"), rows))
     if any(finding.status == "fail" for finding in findings):
         raise typer.Exit(1)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from lerobot_policy_quantile.cli.collect import collect, replay
 from lerobot_policy_quantile.cli.data import data
@@ -19,6 +18,7 @@ from lerobot_policy_quantile.cli.study_run import RUN_HELP, run
 from lerobot_policy_quantile.cli.study_two_demo import study
 from lerobot_policy_quantile.cli.table import compare, table
 from lerobot_policy_quantile.util.extras import needs
+from lerobot_policy_quantile.util.tables import boxed
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -53,13 +53,11 @@ def verify(
     if as_json:
         typer.echo(json.dumps([asdict(check) for check in checks], indent=2))
     else:
-        table = _table("Theory checks", "claim", "paper", "theory says", "measured", "result")
-        for check in checks:
-            result = f"[{_COLOURS[check.status]}]{check.status}[/]"
-            table.add_row(check.claim, check.paper, check.theory, check.measured, result)
+        columns = ("claim", "paper", "theory says", "measured", "result")
+        rows = [(c.claim, c.paper, c.theory, c.measured, f"[{_COLOURS[c.status]}]{c.status}[/]") for c in checks]
         counts = {status: sum(check.status == status for check in checks) for status in _COLOURS}
         console = Console()
-        console.print(table)
+        console.print(boxed("Theory checks", columns, rows, fold=True))
         console.print(
             f"{counts['pass']} pass, {counts['fail']} fail,"
             f" {counts['outside']} outside the theorem's conditions (reported, not claimed)"
@@ -93,10 +91,9 @@ def decoders(
         ]
         typer.echo(json.dumps(listing, indent=2))
         return
-    table = _table("Decoders", "text", "paper", "what it does", "law | coupling | time | marginal | gripper")
-    for t, preset, decoder in rows:
-        table.add_row(t, preset.source, escape(preset.summary), str(decoder))
-    Console().print(table)
+    columns = ("text", "paper", "what it does", "law | coupling | time | marginal | gripper")
+    cells = [(t, preset.source, escape(preset.summary), str(decoder)) for t, preset, decoder in rows]
+    Console().print(boxed("Decoders", columns, cells, fold=True))
 
 
 app.command()(needs("sim")(collect))
@@ -112,13 +109,6 @@ app.command()(needs("report")(report))
 study.command("run", help=RUN_HELP)(run)
 app.add_typer(study, name="study")
 app.add_typer(data, name="data")
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from lerobot_policy_quantile.util.processes import share_cores
+from lerobot_policy_quantile.util.tables import boxed
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.pretraining.budgets import PretrainingBudget
@@ -130,14 +131,10 @@ def _finish(plan: "PretrainingBudget", out: Path, seed: int, workers: int) -> No
 def print_proof(folder: Path, out: Path, workers: int, notes: Console) -> bool:
     """Closed loop from unseen states; prints the table, returns whether the target (90 %) is met."""
     share_cores(workers)
-    from rich.table import Table
-
     from lerobot_policy_quantile.pretraining.proof import ProofFactory, proof_plan, prove
     from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 
     rows = prove(ProofFactory(str(folder), CAMERA_SIZE), proof_plan(), out, workers, notes)
-    table = Table(*rows[0], title="Base checkpoint, median decoding", title_justify="left")
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    Console().print(table)
+    cells = [[*map(str, row.values())] for row in rows]
+    Console().print(boxed("Base checkpoint, median decoding", [*rows[0]], cells))
     return bool(rows[0]["in the basket"] >= 0.9 * rows[0]["episodes"])
