@@ -36,7 +36,6 @@ from lerobot_policy_quantile.studies.two_demo.result import Result
 HEADS = ("quantile", "l1", "l2", "flow")
 MOTION = 6
 """Coordinates that move the hand; the seventh is the gripper."""
-DIMENSIONS = ("dx", "dy", "dz", "d_axis_angle_x", "d_axis_angle_y", "d_axis_angle_z", "gripper")
 
 STUDY, ARM, DEMONSTRATIONS, CHECKS = "study.json", "arm.json", "demonstrations.npz", "checks.json"
 CURVES, DRAWS, COST, POLICIES = "curves.json", "first_draws.npz", "cost.json", "policies"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from lerobot_policy_quantile.drawing.palette import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Study, training_seeds
 from lerobot_policy_quantile.studies.two_demo.report.closed_loop import results_of, setting_name
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.report.training import mean_costs
 from lerobot_policy_quantile.studies.two_demo.result import Result
 

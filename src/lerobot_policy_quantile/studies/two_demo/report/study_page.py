@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lerobot_policy_quantile.drawing.figure import Figure, Picture
-from lerobot_policy_quantile.drawing.palette import HEADS, decoder_name, style_sheet
+from lerobot_policy_quantile.drawing.palette import style_sheet
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Study
 from lerobot_policy_quantile.studies.two_demo.report import findings
 from lerobot_policy_quantile.studies.two_demo.report.closed_loop import (
@@ -24,6 +24,7 @@ from lerobot_policy_quantile.studies.two_demo.report.closed_loop import (
 )
 from lerobot_policy_quantile.studies.two_demo.report.demonstrations import demonstration_figure
 from lerobot_policy_quantile.studies.two_demo.report.distributions import histograms_figure, spread_figure
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name
 from lerobot_policy_quantile.studies.two_demo.report.pictures import demonstration_shots, films, separation
 from lerobot_policy_quantile.studies.two_demo.report.rates import Rates, rates_figure
 from lerobot_policy_quantile.studies.two_demo.report.training import cost_figure, curves_figure, mean_costs

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from lerobot_policy_quantile.drawing.figure import Figure
-from lerobot_policy_quantile.drawing.palette import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.report.rates import Rates, rates_figure
 from lerobot_policy_quantile.studies.two_demo.result import Result
 from lerobot_policy_quantile.studies.two_demo.summary import ArmSummary, Outcomes, pooled
