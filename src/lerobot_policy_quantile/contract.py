@@ -17,6 +17,12 @@ Array = NDArray[Any]
 OWN_DECODER = "own"
 """The decoder a policy was saved with, or none at all: policies that know no decoders."""
 
+CAMERA_KEYS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
+"""A world's cameras -> the features they are in LeRobot's LIBERO datasets."""
+
+WIRE_NAMES = {"external": "observation/image", "wrist": "observation/wrist_image"}
+"""A world's cameras -> what openpi's LIBERO client calls them."""
+
 Images = Mapping[str, UInt8[Array, "y x 3"]]
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lerobot_policy_quantile.adapters.cameras import CAMERAS, spelled
+from lerobot_policy_quantile.adapters.cameras import spelled
 from lerobot_policy_quantile.adapters.replanning import ReplannedPolicy, parse_replan
 from lerobot_policy_quantile.adapters.scripted_expert import ExpertPolicy, expert_side, is_expert
 from lerobot_policy_quantile.adapters.server_address import ServerAddress, is_server
-from lerobot_policy_quantile.contract import Policy, UnusablePolicyError, World
+from lerobot_policy_quantile.contract import CAMERA_KEYS, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.tables.benchmarks import limit_of
 from lerobot_policy_quantile.scenes.libero.wording import TASK
@@ -39,7 +39,7 @@ class SceneFactory:
     """Another limit than the protocol's; every row says that too."""
     wording: str = TASK
     """Which words LIBERO's scenes speak."""
-    cameras: Mapping[str, str] = field(default_factory=lambda: CAMERAS)
+    cameras: Mapping[str, str] = field(default_factory=lambda: CAMERA_KEYS)
     """A scene's cameras -> what saved policies call them; every row says so where it is not as in LIBERO."""
     replan: str | None = None
     """How far saved policies' chunks are followed (see `replanning.py`); every row says so where it is given."""
@@ -82,7 +82,7 @@ class SceneFactory:
             raise UnusablePolicyError(
                 f"policy {policy!r} cannot be loaded from {source}: {type(error).__name__}: {error}"
             ) from error
-        if self.cameras != CAMERAS:
+        if self.cameras != CAMERA_KEYS:
             loaded.context["cameras"] = spelled(self.cameras)
         return loaded if self.replan is None else ReplannedPolicy(loaded, parse_replan(self.replan))
 

@@ -20,9 +20,10 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from safetensors import safe_open
 from torch import Tensor
 
-from lerobot_policy_quantile.adapters.cameras import CAMERAS, awaited
+from lerobot_policy_quantile.adapters.cameras import awaited
 from lerobot_policy_quantile.adapters.policy_folder import CONFIG, require_policy_folder
 from lerobot_policy_quantile.contract import (
+    CAMERA_KEYS,
     OWN_DECODER,
     Chunk,
     Observation,
@@ -65,7 +66,7 @@ def load_lerobot_policy(
         config, pretrained_path=str(folder), preprocessor_overrides={"device_processor": {"device": device}}
     )
     kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
-    return kind(policy, before, after, context, cameras or CAMERAS)
+    return kind(policy, before, after, context, cameras or CAMERA_KEYS)
 
 
 class _LeRobotPolicy:
@@ -74,7 +75,7 @@ class _LeRobotPolicy:
     needs_images = True
 
     def __init__(
-        self, policy: Any, before: Any, after: Any, context: Mapping[str, str], cameras: Mapping[str, str] = CAMERAS
+        self, policy: Any, before: Any, after: Any, context: Mapping[str, str], cameras: Mapping[str, str] = CAMERA_KEYS
     ) -> None:
         self._policy, self._before, self._after, self._cameras = policy, before, after, cameras
         self.config = policy.config

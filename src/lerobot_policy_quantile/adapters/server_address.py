@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from lerobot_policy_quantile.contract import Array, Observation
+from lerobot_policy_quantile.contract import WIRE_NAMES, Array, Observation
 
 SCHEMES = ("ws://", "wss://")
 
@@ -29,8 +29,8 @@ class ServerAddress:
     """Where a server is and how it wants to be asked; empty names leave an entry out."""
 
     url: str
-    external: str = "observation/image"
-    wrist: str = "observation/wrist_image"
+    external: str = WIRE_NAMES["external"]
+    wrist: str = WIRE_NAMES["wrist"]
     state: str = "observation/state"
     prompt: str = "prompt"
     steps: int = 5

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from lerobot_policy_quantile.adapters.factory import SceneFactory
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
 from lerobot_policy_quantile.util.tables import boxed
 
@@ -169,7 +170,7 @@ def _draw(out: Path, records: list["Demonstration"], paths: list["Path3"], obsta
     from lerobot_policy_quantile.drawing.demonstration_pictures import draw_frames, draw_paths
 
     draw_paths(paths, out / "paths.png", title=records[0].instruction, obstacle=obstacle)
-    cameras = ("external", "wrist")
+    cameras = tuple(CAMERA_KEYS)
     pictures = {
         path.name: [record.frames[step][camera] for step in (0, path.widest_step, -1) for camera in cameras]
         for record, path in zip(records, paths, strict=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
 from lerobot_policy_quantile.backbone.prefix_cache import require_fresh
-from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.studies.two_demo.records import DemonstrationRecord
 from lerobot_policy_quantile.studies.two_demo.start import Fresh
 from lerobot_policy_quantile.util.digests import digest_each

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from lerobot_policy_quantile.contract import Array
+from lerobot_policy_quantile.contract import CAMERA_KEYS, Array
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
@@ -312,7 +312,7 @@ def load_demonstrations(
                 contacts=fact["contacts"],
                 states=archive[f"{fact['route']}.states"],
                 actions=archive[f"{fact['route']}.actions"],
-                frames={camera: archive[f"{fact['route']}.{camera}"] for camera in ("external", "wrist")},
+                frames={camera: archive[f"{fact['route']}.{camera}"] for camera in CAMERA_KEYS},
             )
             for fact in facts["demonstrations"]
         )
