@@ -1,4 +1,4 @@
-"""Starts the processes that train together and watches their log."""
+"""Starts the processes that train together (none can go on without the others) and watches their log."""
 
 import json
 import tempfile
