@@ -6,7 +6,6 @@ would share one stream of noise between episodes.
 """
 
 import gc
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from lerobot_policy_quantile.contract import (
     World,
 )
 from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.util.digests import digest_tree, seed_of
 
 
 def load_lerobot_policy(
@@ -164,8 +164,7 @@ class _Noise:
 
     def next_seed(self) -> int:
         self.queries += 1
-        digest = hashlib.sha256(f"{self.seed} {self.queries}".encode()).digest()
-        return int.from_bytes(digest[:8]) >> 1
+        return seed_of(f"{self.seed} {self.queries}")
 
 
 class PlainPolicy(_LeRobotPolicy):
@@ -206,12 +205,7 @@ def _numpy(tensor: Tensor) -> Any:
 
 def fingerprint(folder: Path) -> str:
     """Hash of every file of a policy folder, names included."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0")
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
+    return digest_tree(folder)
 
 
 def require_known_type(folder: Path) -> None:

@@ -6,7 +6,6 @@ then episodes carry their seed and decoder, answers bring quantiles, and the ser
 A token, if the server wants one, is read from QHEAD_TOKEN and never written down.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from lerobot_policy_quantile.contract import (
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.protocol import BLOCK
 from lerobot_policy_quantile.serving.spread import Replanning, served_grippers
+from lerobot_policy_quantile.util.digests import plain_digest
 
 TOKEN_VARIABLE = "QHEAD_TOKEN"
 
@@ -103,5 +103,4 @@ class ServerPolicy:
 
 
 def _digest(metadata: Mapping[str, Any]) -> str:
-    text = json.dumps(metadata, sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return plain_digest(json.dumps(metadata, sort_keys=True, default=repr))

@@ -11,6 +11,7 @@ from rich.console import Console
 from lerobot_policy_quantile.adapters.factory import SceneFactory
 from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
+from lerobot_policy_quantile.util.files import write_json
 from lerobot_policy_quantile.util.tables import boxed
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _collect(
         "versions": world.versions,
         "episodes": [_facts(record, path) for record, path in zip(records, paths, strict=True)],
     }
-    (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(out / SUMMARY, summary)
     typer.echo(f"starts identical; dataset in {out / DATASET}, pictures in {out / 'paths.png'} and frames.png")
 
 

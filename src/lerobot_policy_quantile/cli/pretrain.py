@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from lerobot_policy_quantile.util.files import write_json, write_text
 from lerobot_policy_quantile.util.processes import share_cores
 from lerobot_policy_quantile.util.tables import boxed
 
@@ -73,7 +74,7 @@ def _require_same_run(out: Path, asked: dict[str, Any]) -> None:
     """A folder belongs to one run; resuming with other settings would mix two."""
     path = out / "run.json"
     if not path.exists():
-        path.write_text(json.dumps(asked) + "\n")
+        write_text(path, json.dumps(asked) + "\n")
     elif (stored := json.loads(path.read_text())) != asked:
         raise ValueError(f"--out {out} belongs to a run with {stored}; this one has {asked}; choose a new folder")
 
@@ -118,7 +119,7 @@ def _finish(plan: "PretrainingBudget", out: Path, seed: int, workers: int) -> No
 
     trainer = Trainer(out / DATA, out, plan.training, seed, world=workers)
     figures = trainer.gate()
-    (out / GATE).write_text(json.dumps(figures, indent=2) + "\n")
+    write_json(out / GATE, figures)
     parameters = sum(p.numel() for p in trainer.student.policy.parameters())
     card = data_card(trainer.samples, plan.training, seed, figures, parameters)
     write_checkpoint(trainer.student, trainer.statistics, out / POLICY, card)

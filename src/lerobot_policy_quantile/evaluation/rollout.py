@@ -4,7 +4,6 @@ Several episodes may run in step, their queries answered as one batch. Each keep
 what one of them raises is its error alone.
 """
 
-import hashlib
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -27,6 +26,7 @@ from lerobot_policy_quantile.contract import (
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.side_files import Trace
+from lerobot_policy_quantile.util.digests import plain_digest
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,4 @@ class _Run:
 
 
 def _hash(*arrays: Array) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
-    return digest.hexdigest()[:16]
+    return plain_digest(*(np.ascontiguousarray(array, dtype=np.float64).tobytes() for array in arrays))

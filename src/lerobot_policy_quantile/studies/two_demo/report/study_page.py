@@ -1,6 +1,5 @@
 """A two-demonstration study as a page: `report.html`, which needs no other file, and `report.md` with its figures."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from lerobot_policy_quantile.studies.two_demo.report.pictures import demonstrati
 from lerobot_policy_quantile.studies.two_demo.report.rates import Rates, rates_figure
 from lerobot_policy_quantile.studies.two_demo.report.training import cost_figure, curves_figure, mean_costs
 from lerobot_policy_quantile.studies.two_demo.result import Result
+from lerobot_policy_quantile.util.files import write_text
 
 HTML, MARKDOWN, FIGURES = "report.html", "report.md", "report_figures"
 
@@ -55,9 +55,7 @@ class Report:
         shutil.rmtree(folder / FIGURES, ignore_errors=True)
         fresh.replace(folder / FIGURES)
         for name, text in ((MARKDOWN, self.markdown), (HTML, self.html)):
-            part = folder / f".{name}.{os.getpid()}.part"
-            part.write_text(text, encoding="utf-8")
-            part.replace(folder / name)
+            write_text(folder / name, text)
         return folder / HTML
 
 
