@@ -26,9 +26,8 @@ from statistics import median
 import numpy as np
 from timing import Row, interleaved, milliseconds_row, ratio_row, write
 
-from lerobot_policy_quantile.adapters.cameras import CAMERAS
 from lerobot_policy_quantile.adapters.factory import SceneFactory
-from lerobot_policy_quantile.contract import OWN_DECODER, Observation
+from lerobot_policy_quantile.contract import CAMERA_KEYS, OWN_DECODER, Observation
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.scenes.libero.assets import find_assets, libero_settings
 
@@ -214,7 +213,7 @@ def batching_rows(setting: Setting, episode_seconds: float) -> list[Row]:
     rng = np.random.default_rng(0)
     seen = [
         Observation(
-            {name: rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8) for name in CAMERAS},
+            {name: rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8) for name in CAMERA_KEYS},
             rng.uniform(-1, 1, 8),
             "pick up the alphabet soup and place it in the basket",
         )

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lerobot_policy_quantile.contract import WIRE_NAMES
 from lerobot_policy_quantile.evaluation.journal import Journal
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
@@ -27,7 +28,7 @@ from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.robot_loop import LoopSettings, RobotLoop, RobotObservation
 
 HZ = 20
-CAMERAS = ("observation/image", "observation/wrist_image")
+CAMERAS = tuple(WIRE_NAMES.values())
 MILLIDEGREES = 1e3 * 180 / math.pi
 MICROMETRES = 1e6
 

@@ -8,33 +8,30 @@ was.
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import cache, partial
-from multiprocessing import get_context
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from lerobot.configs import PreTrainedConfig
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-from lerobot_policy_quantile.adapters.lerobot_folder import fingerprint, load_lerobot_policy
-from lerobot_policy_quantile.contract import Array, Chunk, Observation, World
+from lerobot_policy_quantile.adapters.factory import SceneFactory
+from lerobot_policy_quantile.contract import Array, Policy, World
 from lerobot_policy_quantile.core.levels import quantile_levels
-from lerobot_policy_quantile.evaluation.plan import EpisodeKey
-from lerobot_policy_quantile.evaluation.rollout import run_episode
+from lerobot_policy_quantile.evaluation.engine import EngineError
+from lerobot_policy_quantile.evaluation.journal import JournalError, Row
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
+from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.intervals import Interval, wilson
+from lerobot_policy_quantile.evaluation.whole_run import SIDE, UnfinishedError, run_whole
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
-from lerobot_policy_quantile.pretraining.proof import require_same_policy
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
-from lerobot_policy_quantile.scenes.embedded import EmbeddedScene
-from lerobot_policy_quantile.serving.spread import Replanning, motion_spread, spread
+from lerobot_policy_quantile.serving.spread import motion_spread, spread
+from lerobot_policy_quantile.util.processes import share_cores
+from lerobot_policy_quantile.util.tables import boxed
 
 TASKS = (1, 2, 3, 4)
 CHOOSING, MEASURING = range(1), range(45, 50)
@@ -53,8 +50,28 @@ class Way:
 
     @property
     def name(self) -> str:
-        """As the table and the file of episodes call it."""
+        """As the table calls it."""
         return f"fixed {self.steps}" if self.steps else f"adaptive {self.threshold:.4f}"
+
+    @property
+    def rule(self) -> str:
+        """As `qhead eval --replan` takes it; in the journal it stands for the policy."""
+        return f"fixed:{self.steps}" if self.steps else f"adaptive:{self.threshold:.4f},least={LEAST}"
+
+
+@dataclass(frozen=True)
+class WayFactory:
+    """The base checkpoint by the name of its way; sent to worker processes."""
+
+    checkpoint: str
+
+    def world(self, scene: str) -> World:
+        """The embedded scene."""
+        return SceneFactory(camera_size=CAMERA_SIZE).world(scene)
+
+    def policy(self, policy: str) -> Policy:
+        """The checkpoint, followed as the name says."""
+        return SceneFactory({policy: self.checkpoint}, replan=policy).policy(policy)
 
 
 @dataclass(frozen=True)
@@ -70,81 +87,34 @@ class Episode:
     doubt: list[float]
 
 
-class FollowedPolicy:
-    """A policy whose chunks are cut to the steps that shall be executed."""
+@dataclass(frozen=True)
+class Measurement:
+    """Where episodes are run and kept."""
 
-    needs_images = True
+    out: Path
+    workers: int
+    notes: Console
+    checkpoint: Path
 
-    def __init__(self, policy: Any, way: Way) -> None:
-        self._policy, self._way = policy, way
-        self._levels = [float(level) for level in quantile_levels(policy.config.n_quantiles)]
-        self.n_action_steps = way.steps or int(policy.config.chunk_size)
-        self.context: Mapping[str, str] = {**policy.context, "way": way.name}
-        self.doubt: list[float] = []
+    def episodes(self, ways: Sequence[Way], indices: Sequence[int]) -> list[Episode]:
+        """All ways on all tasks, state by state; what the journal holds already is not run again."""
+        wanted = [(way, task, index) for index in indices for task in TASKS for way in ways]
+        plan = Plan(tuple(EpisodeKey("embedded", task, index, 0, way.rule, "median") for way, task, index in wanted))
+        factory = WayFactory(str(self.checkpoint))
+        rows = {row.key: row for row in run_whole(plan, self.out, factory, workers=self.workers, console=self.notes)}
+        return [self._episode(way, rows[key]) for (way, _, _), key in zip(wanted, plan, strict=True)]
 
-    def begin(self, seed: int, world: World, decoder: str) -> Any:
-        """The policy's own memory."""
-        self.doubt = []
-        return self._policy.begin(seed, world, decoder)
-
-    def act(self, observations: Sequence[Observation], memories: Sequence[Any]) -> list[Chunk]:
-        """The policy's chunks, cut where doubt begins."""
-        return [self._cut(chunk) for chunk in self._policy.act(observations, memories)]
-
-    def _cut(self, chunk: Chunk) -> Chunk:
-        if chunk.quantiles is None:
-            raise ValueError("policy must predict quantiles; got a chunk without them")
-        widths, grippers = spread(np.asarray(chunk.quantiles), self._levels), self._policy.config.gripper_dims
-        self.doubt += [round(float(width), 5) for width in motion_spread(widths, grippers)]
-        if self._way.steps:
-            return chunk
-        steps = Replanning(self._way.threshold, LEAST).steps(widths, grippers)
-        return Chunk(chunk.actions[:steps], chunk.quantiles)
+    def _episode(self, way: Way, row: Row) -> Episode:
+        arrays, config = SideFiles(self.out / SIDE).read(row.key), PreTrainedConfig.from_pretrained(self.checkpoint)
+        levels = [float(level) for level in quantile_levels(config.n_quantiles)]
+        doubt = doubt_of(arrays["quantiles"], levels, config.gripper_dims)
+        looks = len(arrays["query_steps"])
+        return Episode(way.name, row.key.task, row.key.index, row.status == "success", row.steps, looks, doubt)
 
 
-@cache
-def _policy(folder: Path) -> Any:
-    import torch
-
-    import lerobot_policy_quantile
-
-    torch.set_num_threads(1)
-    _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
-    return load_lerobot_policy(folder)
-
-
-@cache
-def _scene() -> EmbeddedScene:
-    return EmbeddedScene("embedded", obstacle=False, camera_size=CAMERA_SIZE)
-
-
-def run_one(folder: Path, way: Way, task: int, index: int) -> Episode:
-    """One episode; a process keeps its simulator and its policy."""
-    policy = FollowedPolicy(_policy(folder), way)
-    rollout = run_episode(_scene(), policy, EpisodeKey("embedded", task, index, 0, "base", "median"))
-    outcome = rollout.outcome
-    if outcome.status == "error":
-        raise RuntimeError(f"{way.name}, task {task}, index {index}: {outcome.traceback}")
-    looks = len(rollout.trace.query_steps)
-    return Episode(way.name, task, index, outcome.status == "success", outcome.steps, looks, policy.doubt)
-
-
-def episodes(folder: Path, wanted: Sequence[tuple[Way, int, int]], file: Path, pool: Executor) -> Iterator[Episode]:
-    """What the file holds already, then what it does not, written as it ends."""
-    done = [Episode(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
-    stored = {(episode.way, episode.task, episode.index): episode for episode in done}
-    missing = []
-    for way, task, index in wanted:
-        if (way.name, task, index) in stored:
-            yield stored[way.name, task, index]
-        else:
-            missing.append((way, task, index))
-    if not missing:
-        return
-    for episode in pool.map(partial(run_one, folder), *zip(*missing, strict=True)):
-        with file.open("a") as lines:
-            lines.write(json.dumps(asdict(episode)) + "\n")
-        yield episode
+def doubt_of(quantiles: Float[Array, "n h d k"], levels: Sequence[float], grippers: Sequence[int]) -> list[float]:
+    """Mean spread of the motion coordinates, step by step, chunk after chunk."""
+    return [round(float(width), 5) for chunk in quantiles for width in motion_spread(spread(chunk, levels), grippers)]
 
 
 def thresholds(seen: Sequence[Episode]) -> list[float]:
@@ -194,19 +164,21 @@ def _figure(value: Interval) -> str:
 def main() -> int:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/adaptive/episodes.jsonl"), help="one line per episode")
+    parser.add_argument("--out", type=Path, default=Path("runs/adaptive"), help="folder of the journal")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    folder, notes = base_checkpoint(), Console(stderr=True)
-    require_same_policy(options.out, fingerprint(folder))
-    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-        three = Way(steps=3)
-        first = [(three, task, index) for index in CHOOSING for task in TASKS]
-        chosen = thresholds(list(track(episodes(folder, first, options.out, pool), "choosing", len(first))))
+    share_cores(options.workers)
+    notes, three = Console(stderr=True), Way(steps=3)
+    measurement = Measurement(options.out, options.workers, notes, base_checkpoint())
+    try:
+        first = measurement.episodes([three], CHOOSING)
+        chosen = thresholds(first)
         notes.print(f"thresholds for {STEPS_PER_LOOK} steps per look on {len(first)} other states: {chosen}")
         ways = [three, Way(steps=10), *(Way(threshold=value) for value in chosen)]
-        wanted = [(way, task, index) for index in MEASURING for task in TASKS for way in ways]  # state by state
-        measured = list(track(episodes(folder, wanted, options.out, pool), "measuring", len(wanted)))
+        measured = measurement.episodes(ways, MEASURING)
+    except (UnfinishedError, JournalError, EngineError) as error:
+        notes.print(str(error), markup=False, highlight=False)
+        return 1
     columns = (
         "steps per look",
         "in the basket",
@@ -215,10 +187,8 @@ def main() -> int:
         "steps per look, mean",
         "steps to success",
     )
-    table = Table(*columns, title="Base checkpoint, median decoding; 95 % intervals", title_justify="left")
-    for way in ways:
-        table.add_row(*row(way.name, [episode for episode in measured if episode.way == way.name]))
-    Console(width=140).print(table)
+    rows = [row(way.name, [episode for episode in measured if episode.way == way.name]) for way in ways]
+    Console(width=140).print(boxed("Base checkpoint, median decoding; 95 % intervals", columns, rows))
     return 0
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from lerobot_policy_quantile.evaluation.engine import EngineError
+from lerobot_policy_quantile.evaluation.journal import JournalError
+from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.pretraining.run import print_proof
 
@@ -18,11 +21,15 @@ def main() -> int:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--policy", type=Path, default=None, help="another folder than the shipped one")
-    parser.add_argument("--out", type=Path, default=Path("runs/base-proof/episodes.jsonl"), help="one line per episode")
+    parser.add_argument("--out", type=Path, default=Path("runs/base-proof"), help="folder of the journal")
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
-    folder = arguments.policy or base_checkpoint()
-    return 0 if print_proof(folder, arguments.out, arguments.workers, Console(stderr=True)) else 1
+    folder, notes = arguments.policy or base_checkpoint(), Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        return 0 if print_proof(folder, arguments.out, arguments.workers, notes) else 1
+    except (JournalError, EngineError, UnfinishedError) as error:
+        notes.print(str(error), markup=False)
+        return 1
 
 
 if __name__ == "__main__":

@@ -3,13 +3,11 @@
 import argparse
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
-from multiprocessing import get_context
 
 from lerobot_policy_quantile.scenes.contract import make_scene
 from lerobot_policy_quantile.scenes.demonstrations import demonstrate
 from lerobot_policy_quantile.scenes.experts.waypoints import Route
+from lerobot_policy_quantile.util.pool import WorkerPool
 
 PROMISES = {"embedded": 0.98, "libero_object": 0.95}
 TASKS = {"embedded": 1, "libero_object": 10}
@@ -46,9 +44,9 @@ def main() -> int:
     for name in arguments.scenes:
         if name not in PROMISES:
             parser.error(f"scene must be one of {', '.join(PROMISES)}; got {name!r}")
-        with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:
-            parts = pool.map(run_share, repeat(name), shares(name, arguments.workers))
-            results = [result for part in parts for result in part]
+        with WorkerPool(arguments.workers) as pool:
+            parts = pool.each(run_share, [(name, share) for share in shares(name, arguments.workers)])
+            results = sorted(result for _, part in parts for result in part)
         rate = sum(success for *_, success, _ in results) / len(results)
         lengths = sorted(length for *_, success, length in results if success)
         middle = lengths[len(lengths) // 2] if lengths else 0

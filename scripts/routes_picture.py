@@ -11,8 +11,8 @@ import av
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from lerobot_policy_quantile.drawing.palette import decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.records import Arm, RolloutRecord, load_study
+from lerobot_policy_quantile.studies.two_demo.report.names import decoder_name, is_deterministic
 
 PANEL, CAPTION, GAP = 224, 44, 6
 FRAMES, HOLD = 48, 10

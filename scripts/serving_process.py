@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-CAMERAS = ("observation/image", "observation/wrist_image")
+from lerobot_policy_quantile.contract import CAMERA_KEYS, WIRE_NAMES
+
+CAMERAS = tuple(WIRE_NAMES.values())
 STATE_DIM, ACTION_DIM = 8, 7
 
 
@@ -24,14 +26,13 @@ def save_policy(folder: Path, backbone: str = "tiny", seed: int = 0) -> Path:
     from lerobot_policy_quantile.configuration_quantile import QuantileConfig
     from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 
-    cameras = ("observation.images.image", "observation.images.image2")
     config = QuantileConfig(
         backbone=backbone,
         device="cpu",
         push_to_hub=False,
         input_features={
             "observation.state": PolicyFeature(FeatureType.STATE, (STATE_DIM,)),
-            **{camera: PolicyFeature(FeatureType.VISUAL, (3, 32, 32)) for camera in cameras},
+            **{camera: PolicyFeature(FeatureType.VISUAL, (3, 32, 32)) for camera in CAMERA_KEYS.values()},
         },
         output_features={"action": PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
     )

@@ -7,7 +7,7 @@ Axes: h chunk step, d action dim, k level; y and x are pixels.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 OWN_DECODER = "own"
 """The decoder a policy was saved with, or none at all: policies that know no decoders."""
+
+CAMERA_KEYS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
+"""A world's cameras -> the features they are in LeRobot's LIBERO datasets."""
+
+WIRE_NAMES = {"external": "observation/image", "wrist": "observation/wrist_image"}
+"""A world's cameras -> what openpi's LIBERO client calls them."""
 
 Images = Mapping[str, UInt8[Array, "y x 3"]]
 
@@ -66,6 +72,14 @@ class World(Protocol):
 
     def close(self) -> None:
         """Free what the simulator holds."""
+
+
+@runtime_checkable
+class NotingWorld(Protocol):
+    """A world that keeps more of an episode than robot states and contacts."""
+
+    def notes(self) -> Mapping[str, Array]:
+        """What it noted since the last reset, for the episode's side file."""
 
 
 @dataclass(frozen=True)

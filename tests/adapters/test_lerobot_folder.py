@@ -14,7 +14,7 @@ from lerobot.policies.act.modeling_act import ACTPolicy
 from lerobot.policies.factory import make_pre_post_processors
 from safetensors.torch import load_file, save_file
 
-from lerobot_policy_quantile.adapters.cameras import CAMERAS, parse_cameras, require_cameras
+from lerobot_policy_quantile.adapters.cameras import parse_cameras, require_cameras
 from lerobot_policy_quantile.adapters.lerobot_folder import (
     EpisodicPolicy,
     PlainPolicy,
@@ -22,14 +22,14 @@ from lerobot_policy_quantile.adapters.lerobot_folder import (
     load_lerobot_policy,
 )
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
-from lerobot_policy_quantile.contract import Observation, UnusablePolicyError
+from lerobot_policy_quantile.contract import CAMERA_KEYS, Observation, UnusablePolicyError
 from lerobot_policy_quantile.core.decoders import PRESETS
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 
 FEATURES = {
     "input_features": {
         "observation.state": PolicyFeature(FeatureType.STATE, (8,)),
-        **{camera: PolicyFeature(FeatureType.VISUAL, (3, 32, 32)) for camera in CAMERAS.values()},
+        **{camera: PolicyFeature(FeatureType.VISUAL, (3, 32, 32)) for camera in CAMERA_KEYS.values()},
     },
     "output_features": {"action": PolicyFeature(FeatureType.ACTION, (7,))},
     "device": "cpu",
@@ -38,7 +38,7 @@ FEATURES = {
 STATS = {
     name: {"q01": -torch.ones(n), "q99": torch.ones(n), "mean": torch.zeros(n), "std": torch.ones(n)}
     for name, n in (("observation.state", 8), ("action", 7))
-} | {camera: {"mean": torch.zeros(3, 1, 1), "std": torch.ones(3, 1, 1)} for camera in CAMERAS.values()}
+} | {camera: {"mean": torch.zeros(3, 1, 1), "std": torch.ones(3, 1, 1)} for camera in CAMERA_KEYS.values()}
 
 
 def save(policy, folder):
@@ -68,7 +68,7 @@ def observations(count: int, seed: int = 0) -> list[Observation]:
     rng = np.random.default_rng(seed)
     return [
         Observation(
-            {name: rng.integers(0, 256, (32, 32, 3), dtype=np.uint8) for name in CAMERAS},
+            {name: rng.integers(0, 256, (32, 32, 3), dtype=np.uint8) for name in CAMERA_KEYS},
             rng.uniform(-1, 1, 8),
             f"put the can number {row} into the basket",
         )
@@ -151,7 +151,7 @@ def test_pictures_that_are_never_sent_need_no_camera(ours, tmp_path):
     picture = config["input_features"]["observation.images.image"]
     config["input_features"]["observation.images.empty_camera_0"] = picture
     (tmp_path / "config.json").write_text(json.dumps(config))
-    require_cameras(tmp_path, CAMERAS)
+    require_cameras(tmp_path, CAMERA_KEYS)
 
 
 @pytest.mark.parametrize("decoder", ["median", "shared(l=0.1, rho=0.9)"])

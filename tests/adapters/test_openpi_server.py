@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 from openpi_client import image_tools
 
-from lerobot_policy_quantile.adapters.openpi_server import (
-    ServerAddress,
-    ServerPolicy,
-    is_server,
-    resize_with_padding,
-)
+from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
+from lerobot_policy_quantile.adapters.server_address import ServerAddress, is_server, resize_with_padding
 from lerobot_policy_quantile.contract import Observation
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode

@@ -4,7 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.adapters import suites
-from lerobot_policy_quantile.adapters.factory import SceneFactory, expert_side, is_expert
+from lerobot_policy_quantile.adapters.factory import SceneFactory
+from lerobot_policy_quantile.adapters.scripted_expert import expert_side, is_expert
 from lerobot_policy_quantile.adapters.suite_choice import SuiteChoice
 from lerobot_policy_quantile.adapters.suites import SuiteEntry
 from lerobot_policy_quantile.cli.main import app
@@ -89,6 +90,7 @@ def test_the_dry_run_lists_everything_and_why_not():
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--budget", "soon"), "--budget must read"),
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--until", "0"), "--until must be a width"),
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--engine", "dask"), "local, ray"),
+        (("--policy", "scripted", "--out", "x", "--replan", "fixed:2"), "--replan is for policy folders"),
         (
             ("--suite", "libero_object", "--policy", "no/such", "--out", "x"),
             "fetch it where there is a network: hf download",

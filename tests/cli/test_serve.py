@@ -5,8 +5,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
-from lerobot_policy_quantile.adapters.openpi_server import ServerAddress, ServerPolicy
+from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
 from lerobot_policy_quantile.adapters.served_policy import load_served_policy
+from lerobot_policy_quantile.adapters.server_address import ServerAddress
 from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.cli.serve import parse_guard
 from lerobot_policy_quantile.contract import Observation

@@ -103,3 +103,29 @@ def test_eight_worlds_in_step_equal_eight_alone(tmp_path):
     for a, b in zip(together, alone, strict=True):
         assert comparable(a) == comparable(b)
         assert np.array_equal(a.trace.actions, b.trace.actions)
+
+
+def test_videos_run_as_fast_as_the_robot_moved_however_far_chunks_are_followed():
+    """At 20 Hz: five steps per query are 4 frames per second, 3 queries in 12 steps are 5."""
+
+    class Cut(FakePolicy):
+        def act(self, observations, memories):
+            (whole,) = super().act(observations, memories)
+            self.asked = getattr(self, "asked", -1) + 1
+            return [Chunk(whole.actions[: (3, 5, 4)[self.asked % 3]])]
+
+    assert run_episode(FakeWorld(), FakePolicy(n_action_steps=5), key(1)).trace.frame_rate == 4
+    cut = run_episode(FakeWorld(), Cut(n_action_steps=8), key(1), limit=13).trace
+    assert cut.query_steps == [0, 3, 8, 12]
+    assert cut.frame_rate == 5
+
+
+def test_what_a_world_notes_goes_into_the_side_file():
+    class Noting(FakeWorld):
+        def notes(self):
+            return {"count": np.array(self.count), "actions": np.array("never in place of the episode's own")}
+
+    arrays = run_episode(Noting(), FakePolicy(), key(4)).trace.arrays()
+    assert arrays["count"] == 17
+    assert arrays["actions"].shape == (17, 7)
+    assert "count" not in run_episode(FakeWorld(), FakePolicy(), key(4)).trace.arrays()

@@ -6,9 +6,10 @@ from types import MappingProxyType, SimpleNamespace
 import numpy as np
 import pytest
 
+from lerobot_policy_quantile.adapters.replanning import ReplannedPolicy, parse_replan
 from lerobot_policy_quantile.contract import Chunk
 from lerobot_policy_quantile.core.levels import quantile_levels
-from scripts.adaptive import LEAST, Episode, FollowedPolicy, Way, row, thresholds
+from scripts.adaptive import LEAST, Episode, Way, doubt_of, row, thresholds
 from scripts.serve_soak import judged
 from scripts.serving_process import VitalSigns, vital_signs
 
@@ -39,20 +40,22 @@ def test_own_memory_is_what_a_process_wrote_itself():
     assert after.own_mib < after.resident_mib
 
 
+LEVELS = tuple(float(level) for level in quantile_levels(21))
+CHUNK = np.broadcast_to((0.1 * (1 + np.arange(10)))[:, None, None] * (np.array(LEVELS) - 0.5), (10, 7, 21))
+
+
 class WideningPolicy:
     """Chunks of ten whose spread grows by 0.08 with every step; see the levels' linear quantiles."""
 
-    config = SimpleNamespace(n_quantiles=21, chunk_size=10, gripper_dims=(6,))
+    config = SimpleNamespace(chunk_size=10)
+    levels, grippers, needs_images = LEVELS, (6,), True
     context = MappingProxyType({"policy": "widening"})
 
     def begin(self, seed, world, decoder):
         return None
 
     def act(self, observations, memories):
-        levels = np.array([float(level) for level in quantile_levels(21)])
-        widths = 0.1 * (1 + np.arange(10))
-        quantiles = np.broadcast_to(widths[:, None, None] * (levels - 0.5), (10, 7, 21))
-        return [Chunk(np.zeros((10, 7)), quantiles) for _ in observations]
+        return [Chunk(np.zeros((10, 7)), CHUNK) for _ in observations]
 
 
 @pytest.mark.parametrize(
@@ -65,12 +68,12 @@ class WideningPolicy:
     ],
 )
 def test_chunks_are_followed_as_far_as_the_way_says(way, steps, executed):
-    policy = FollowedPolicy(WideningPolicy(), way)
+    policy = ReplannedPolicy(WideningPolicy(), parse_replan(way.rule))
     policy.begin(0, None, "median")
     (chunk,) = policy.act([None], [None])
     assert len(chunk.actions) == steps
     assert policy.n_action_steps == executed, "what the closed loop executes at most"
-    np.testing.assert_allclose(policy.doubt, 0.08 * (1 + np.arange(10)), atol=1e-4)
+    np.testing.assert_allclose(doubt_of(CHUNK[None], LEVELS, (6,)), 0.08 * (1 + np.arange(10)), atol=1e-4)
 
 
 def test_thresholds_follow_the_chunks_seen_for_three_and_five_steps_per_look():

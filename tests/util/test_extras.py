@@ -106,6 +106,14 @@ def test_a_command_without_its_extra_names_it_in_one_sentence(extra, command):
     assert not (ROOT / "nowhere").exists()
 
 
+def test_only_a_policy_server_needs_the_extra_for_servers():
+    far = qhead("eval", "--policy", "ws://host:8000", "--out", "nowhere", extra="serve")
+    assert far.returncode == 2
+    assert "lerobot_policy_quantile[serve]" in far.stderr
+    near = qhead("eval", "--policy", "expert", "--out", "nowhere", "--engine", "none", extra="serve")
+    assert "--engine must be one of local, ray" in near.stderr
+
+
 def test_the_list_of_commands_needs_no_extra():
     done = qhead("--help", extra="sim")
     assert done.returncode == 0, done.stderr

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lerobot_policy_quantile.adapters.policy_folder import CONFIG
-
-CAMERAS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
-"""A world's cameras under the names LeRobot gives them in LIBERO."""
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 
 _EMPTY = "empty_camera_"
 """In the names of pictures that LeRobot's pi policies declare and never get."""
@@ -15,12 +13,12 @@ _EMPTY = "empty_camera_"
 
 def parse_cameras(texts: Iterable[str]) -> dict[str, str]:
     """Texts such as `external=observation.images.front` -> camera -> feature; what is not said stays as in LIBERO."""
-    found = dict(CAMERAS)
+    found = dict(CAMERA_KEYS)
     for text in texts:
         camera, equals, feature = text.partition("=")
-        if camera not in CAMERAS or not equals or not feature:
+        if camera not in CAMERA_KEYS or not equals or not feature:
             example = "external=observation.images.front"
-            raise ValueError(f"--camera must read like {example}, of {', '.join(CAMERAS)}; got {text!r}")
+            raise ValueError(f"--camera must read like {example}, of {', '.join(CAMERA_KEYS)}; got {text!r}")
         found[camera] = feature
     if len(set(found.values())) < len(found):
         raise ValueError(f"--camera must name a feature once; got {spelled(found)}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from lerobot_policy_quantile.adapters.factory import is_expert
+from lerobot_policy_quantile.adapters.scripted_expert import is_expert
 from lerobot_policy_quantile.contract import OWN_DECODER
 from lerobot_policy_quantile.evaluation.plan import Plan, parse_numbers
 

@@ -1,30 +1,28 @@
 """Worlds and policies by name: what the command line hands to the closed loop.
 
-With `cli.py`, the only file that wires rooms together. It is sent to worker processes, so it holds plain values and
-imports a simulator or a policy only when one is asked for.
+The factory is sent to worker processes, so it holds plain values and imports a simulator or a policy only when one is
+asked for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from lerobot_policy_quantile.adapters.cameras import CAMERAS, spelled
-from lerobot_policy_quantile.contract import Chunk, Observation, Policy, UnusablePolicyError, World
+from lerobot_policy_quantile.adapters.cameras import spelled
+from lerobot_policy_quantile.adapters.replanning import ReplannedPolicy, parse_replan
+from lerobot_policy_quantile.adapters.scripted_expert import ExpertPolicy, expert_side, is_expert
+from lerobot_policy_quantile.adapters.server_address import ServerAddress, is_server
+from lerobot_policy_quantile.contract import CAMERA_KEYS, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.tables.benchmarks import limit_of
 from lerobot_policy_quantile.scenes.libero.wording import TASK
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.contract import Scene
-    from lerobot_policy_quantile.scenes.experts.detour import Detour
-    from lerobot_policy_quantile.scenes.experts.waypoints import WaypointExpert
 
 OBSTACLE = "+obstacle"
 """Ends the name of a scene with the obstacle in it."""
-
-EXPERT, SCRIPTED = "expert", "scripted"
-"""Two names of the scripted expert."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,10 @@ class SceneFactory:
     """Another limit than the protocol's; every row says that too."""
     wording: str = TASK
     """Which words LIBERO's scenes speak."""
-    cameras: Mapping[str, str] = field(default_factory=lambda: CAMERAS)
+    cameras: Mapping[str, str] = field(default_factory=lambda: CAMERA_KEYS)
     """A scene's cameras -> what saved policies call them; every row says so where it is not as in LIBERO."""
+    replan: str | None = None
+    """How far saved policies' chunks are followed (see `replanning.py`); every row says so where it is given."""
 
     def scene(self, name: str) -> "Scene":
         """A scene of the registry; `+obstacle` behind its name puts the obstacle in."""
@@ -68,9 +68,9 @@ class SceneFactory:
         source = self.sources[policy]
         if is_expert(source):
             return ExpertPolicy(expert_side(source))
-        from lerobot_policy_quantile.adapters.openpi_server import ServerAddress, ServerPolicy, is_server
-
         if is_server(source):
+            from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
+
             return ServerPolicy(ServerAddress.parse(source))
         import lerobot_policy_quantile
         from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
@@ -82,20 +82,20 @@ class SceneFactory:
             raise UnusablePolicyError(
                 f"policy {policy!r} cannot be loaded from {source}: {type(error).__name__}: {error}"
             ) from error
-        if self.cameras != CAMERAS:
+        if self.cameras != CAMERA_KEYS:
             loaded.context["cameras"] = spelled(self.cameras)
-        return loaded
+        return loaded if self.replan is None else ReplannedPolicy(loaded, parse_replan(self.replan))
 
     def require_answers(self, keys: Iterable[EpisodeKey]) -> None:
         """Refuse keys whose policy server cannot be reached or does not know their decoder, before any of them is run.
 
         Folders are looked at by `policy_folder.py`; loading them is left to the workers.
         """
-        from lerobot_policy_quantile.adapters.openpi_server import ServerAddress, ServerPolicy, is_server
-
         for policy, decoder in dict.fromkeys((key.policy, key.decoder) for key in keys):
             source = self.sources[policy]
             if is_server(source):
+                from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
+
                 try:
                     server = ServerPolicy(ServerAddress.parse(source))
                     server.require_decoder(decoder)
@@ -120,49 +120,6 @@ class SceneFactory:
                     _require_below(f"indices of {name} task {task}", index, scene.state_count(task))
             finally:
                 scene.close()
-
-
-@dataclass(frozen=True)
-class ExpertPolicy:
-    """The scripted expert as a policy: it looks at the scene's layout and answers one action at a time."""
-
-    side: str = "straight"
-    n_action_steps: int = 1
-    needs_images: bool = False
-    looks_at_world: bool = True
-
-    @property
-    def context(self) -> Mapping[str, str]:
-        """Its route."""
-        return {"policy": f"scripted expert, {self.side}"}
-
-    def begin(self, seed: int, world: World, decoder: str) -> "WaypointExpert | Detour":
-        """The way points of one episode; nothing is decoded."""
-        from lerobot_policy_quantile.scenes.experts.detour import expert_for
-        from lerobot_policy_quantile.scenes.experts.waypoints import Route
-
-        scene, route = cast("Scene", world), Route(self.side)
-        return expert_for(scene, route.around_obstacle() if scene.obstacle else route)
-
-    def act(self, observations: Sequence[Observation], memories: Sequence["WaypointExpert | Detour"]) -> list[Chunk]:
-        """One action for each."""
-        return [
-            Chunk(expert.act(observation.state)[None])
-            for observation, expert in zip(observations, memories, strict=True)
-        ]
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-
-def is_expert(source: str) -> bool:
-    """Whether a policy source names the scripted expert."""
-    return source.split(":")[0] in (EXPERT, SCRIPTED)
-
-
-def expert_side(source: str) -> str:
-    """The side in `expert:left`; straight ahead without one."""
-    return source.partition(":")[2] or "straight"
 
 
 def _require_below(field: str, value: int, count: int) -> None:

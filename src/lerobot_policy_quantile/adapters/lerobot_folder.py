@@ -6,7 +6,6 @@ would share one stream of noise between episodes.
 """
 
 import gc
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from safetensors import safe_open
 from torch import Tensor
 
-from lerobot_policy_quantile.adapters.cameras import CAMERAS, awaited
+from lerobot_policy_quantile.adapters.cameras import awaited
 from lerobot_policy_quantile.adapters.policy_folder import CONFIG, require_policy_folder
 from lerobot_policy_quantile.contract import (
+    CAMERA_KEYS,
     OWN_DECODER,
     Chunk,
     Observation,
@@ -30,6 +30,8 @@ from lerobot_policy_quantile.contract import (
     UnusablePolicyError,
     World,
 )
+from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.util.digests import digest_tree, seed_of
 
 
 def load_lerobot_policy(
@@ -64,7 +66,7 @@ def load_lerobot_policy(
         config, pretrained_path=str(folder), preprocessor_overrides={"device_processor": {"device": device}}
     )
     kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
-    return kind(policy, before, after, context, cameras or CAMERAS)
+    return kind(policy, before, after, context, cameras or CAMERA_KEYS)
 
 
 class _LeRobotPolicy:
@@ -73,12 +75,24 @@ class _LeRobotPolicy:
     needs_images = True
 
     def __init__(
-        self, policy: Any, before: Any, after: Any, context: Mapping[str, str], cameras: Mapping[str, str] = CAMERAS
+        self, policy: Any, before: Any, after: Any, context: Mapping[str, str], cameras: Mapping[str, str] = CAMERA_KEYS
     ) -> None:
         self._policy, self._before, self._after, self._cameras = policy, before, after, cameras
         self.config = policy.config
         self.n_action_steps = int(policy.config.n_action_steps)
         self.context = {**context, "n_action_steps": str(self.n_action_steps), "torch": torch.__version__}
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Levels of the quantiles in its chunks; empty for a policy without any."""
+        if getattr(self.config, "head", None) != "quantile":
+            return ()
+        return tuple(float(level) for level in quantile_levels(self.config.n_quantiles))
+
+    @property
+    def grippers(self) -> tuple[int, ...]:
+        """Action dimensions that open and close."""
+        return tuple(getattr(self.config, "gripper_dims", ()))
 
     def close(self) -> None:
         """Free the model, on its device too."""
@@ -150,8 +164,7 @@ class _Noise:
 
     def next_seed(self) -> int:
         self.queries += 1
-        digest = hashlib.sha256(f"{self.seed} {self.queries}".encode()).digest()
-        return int.from_bytes(digest[:8]) >> 1
+        return seed_of(f"{self.seed} {self.queries}")
 
 
 class PlainPolicy(_LeRobotPolicy):
@@ -192,12 +205,7 @@ def _numpy(tensor: Tensor) -> Any:
 
 def fingerprint(folder: Path) -> str:
     """Hash of every file of a policy folder, names included."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0")
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
+    return digest_tree(folder)
 
 
 def require_known_type(folder: Path) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lerobot_policy_quantile.adapters.cameras import require_cameras
-from lerobot_policy_quantile.adapters.factory import EXPERT, SCRIPTED, expert_side, is_expert
-from lerobot_policy_quantile.adapters.openpi_server import ServerAddress, is_server
 from lerobot_policy_quantile.adapters.policy_folder import require_policy_folder
+from lerobot_policy_quantile.adapters.scripted_expert import EXPERT, SCRIPTED, expert_side, is_expert
+from lerobot_policy_quantile.adapters.server_address import ServerAddress, is_server
+from lerobot_policy_quantile.util.extras import missing_extras
 from lerobot_policy_quantile.util.names import nearest
 
 
@@ -40,6 +41,8 @@ def _require_usable(source: str, cameras: Mapping[str, str]) -> None:
 
     if is_server(source):
         ServerAddress.parse(source)  # refuses unknown options
+        if sentence := missing_extras("serve"):
+            raise ValueError(sentence)
     elif is_expert(source):
         Route(expert_side(source))  # refuses unknown sides
     elif Path(source).is_dir():

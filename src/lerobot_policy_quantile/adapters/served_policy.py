@@ -5,10 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lerobot_policy_quantile.adapters.lerobot_folder import EpisodicPolicy, PlainPolicy, load_lerobot_policy
-from lerobot_policy_quantile.contract import OWN_DECODER, Observation, RawChunk, Spec
-
-WIRE_NAMES = {"observation.images.image": "observation/image", "observation.images.image2": "observation/wrist_image"}
-"""LeRobot's names in LIBERO -> openpi's. Any other feature `observation.images.x` is `observation/x` on the wire."""
+from lerobot_policy_quantile.contract import CAMERA_KEYS, OWN_DECODER, WIRE_NAMES, Observation, RawChunk, Spec
 
 
 class ServedPolicy:
@@ -23,10 +20,10 @@ class ServedPolicy:
             action_dim=int(config.output_features["action"].shape[0]),
             chunk_size=int(config.chunk_size),
             n_action_steps=policy.n_action_steps,
-            levels=_levels(config),
+            levels=policy.levels,
             decoder=getattr(config, "decoder", OWN_DECODER),
             context=policy.context,
-            grippers=tuple(getattr(config, "gripper_dims", ())),
+            grippers=policy.grippers,
         )
 
     def begin(self, seed: int, decoder: str | None) -> Any:
@@ -56,7 +53,9 @@ def load_served_policy(folder: Path, *, device: str = "cpu", names: Mapping[str,
 
 
 def _wire_name(feature: str) -> str:
-    return WIRE_NAMES.get(feature, f"observation/{feature.removeprefix('observation.images.')}")
+    """LIBERO's two features have openpi's names; any other `observation.images.x` is `observation/x` on the wire."""
+    known = {CAMERA_KEYS[camera]: name for camera, name in WIRE_NAMES.items()}
+    return known.get(feature, f"observation/{feature.removeprefix('observation.images.')}")
 
 
 def _known(names: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
@@ -64,11 +63,3 @@ def _known(names: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
         if feature not in features:
             raise ValueError(f"camera must name one of the policy's features {', '.join(features)}; got {feature!r}")
     return dict(names)
-
-
-def _levels(config: Any) -> tuple[float, ...]:
-    if getattr(config, "head", None) != "quantile":
-        return ()
-    from lerobot_policy_quantile.core.levels import quantile_levels
-
-    return tuple(float(level) for level in quantile_levels(config.n_quantiles))

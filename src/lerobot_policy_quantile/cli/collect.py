@@ -8,6 +8,7 @@ import typer
 from lerobot_policy_quantile.cli.errors import exit_on
 from lerobot_policy_quantile.cli.options import CameraSizeOption, SceneHelp, WordingOption, help_text
 from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
+from lerobot_policy_quantile.util.tables import boxed
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.demonstration_folder import DemonstrationSet
@@ -68,16 +69,14 @@ def collect(
 
 def _print(made: "DemonstrationSet") -> None:
     from rich.console import Console
-    from rich.table import Table
 
     def yes(success: bool) -> str:
         return "yes" if success else "no"
 
-    table = Table("route", "success", "actions", "detour", "contacts", title="Demonstrations", title_justify="left")
+    rows = []
     for facts in made.episodes:
         detour = f"{facts['detour_cm']:+.1f} cm"
-        table.add_row(facts["route"], yes(facts["success"]), str(facts["actions"]), detour, str(facts["contacts"]))
+        rows.append((facts["route"], yes(facts["success"]), str(facts["actions"]), detour, str(facts["contacts"])))
     if (control := made.control) is not None:
-        success, count = yes(control.success), str(len(control.actions))
-        table.add_row("straight (control)", success, count, "", str(control.contacts))
-    Console().print(table)
+        rows.append(("straight (control)", yes(control.success), str(len(control.actions)), "", str(control.contacts)))
+    Console().print(boxed("Demonstrations", ("route", "success", "actions", "detour", "contacts"), rows))

@@ -153,6 +153,14 @@ def evaluate(
     replicas: Annotated[
         int, typer.Option(min=1, help="Policy replicas of the ray engine.", rich_help_panel=RUNNING)
     ] = 1,
+    replan: Annotated[
+        str | None,
+        typer.Option(
+            help="Steps of a chunk to execute before replanning: fixed:10, or adaptive:0.08 (steps whose mean spread"
+            " is below 0.08; adaptive:0.08,least=2 executes at least two). Default: as saved with the policy.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = None,
 ) -> None:
     """Run policies in closed loop; `HELP` is what the user reads."""
     share_cores(workers)
@@ -163,6 +171,7 @@ def evaluate(
     from lerobot_policy_quantile.adapters.evaluation_run import EvaluationSettings, run_evaluation
     from lerobot_policy_quantile.adapters.factory import SceneFactory
     from lerobot_policy_quantile.adapters.policy_sources import parse_policies
+    from lerobot_policy_quantile.adapters.replanning import require_replannable
     from lerobot_policy_quantile.adapters.suite_choice import SuiteChoice, listing
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.engines import crew_of
@@ -176,6 +185,7 @@ def evaluate(
         require_wording(wording)
         cameras = parse_cameras(camera)
         sources = parse_policies(policy, cameras)  # before anything that takes time
+        require_replannable(replan, sources)
         if suite is not None:
             _require_left_out(context, "scene", "tasks", "indices")
             base_seed = parse_numbers("--seeds", seeds)[0]
@@ -197,7 +207,7 @@ def evaluate(
         device = choose_and_print_device(device, sources, engine)
         parse_halts(budget, until, plan)
     whose, its_limit = (None, None) if choice is None else (protocol, limit)
-    factory = SceneFactory(sources, camera_size, device, whose, its_limit, wording, cameras)
+    factory = SceneFactory(sources, camera_size, device, whose, its_limit, wording, cameras, replan)
     facts = None if choice is None else choice.facts(entries)
     side = SideFiles(out / "side", video) if side_files else None
     how = EvaluationSettings(out, limit, workers, timeout, side, by_task, budget, until, facts, make_crew)

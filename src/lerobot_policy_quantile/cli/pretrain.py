@@ -40,11 +40,14 @@ def pretrain(
     share_cores(workers)
     from rich.console import Console
 
+    from lerobot_policy_quantile.evaluation.engine import EngineError
+    from lerobot_policy_quantile.evaluation.journal import JournalError
+    from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
     from lerobot_policy_quantile.pretraining import run
     from lerobot_policy_quantile.pretraining.budgets import budget_named
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
-    with exit_on("pretrain", ValueError):
+    with exit_on("pretrain", ValueError, JournalError, EngineError, UnfinishedError):
         plan = budget_named(budget) if libero else budget_named(budget).without_libero()
         run.require_assets(plan)
         out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Colours and names: one per head, route and outcome, on light and on dark ground.
+"""Colours: one per head, route and outcome, on light and on dark ground.
 
 Figures carry colour names (`var(--quantile)`); the page gives them values for both schemes, a figure of its own the
 light ones. Outcomes differ in shape too, heads are labelled where they stand: no colour is alone in saying something.
@@ -23,26 +23,6 @@ PALETTE: dict[str, tuple[str, str]] = {
     "card": ("#F6F7F9", "#1E252F"),
 }
 
-HEADS = {"quantile": "Quantile head", "l1": "L1", "l2": "L2", "flow": "Flow matching"}
-
-DIMENSIONS = ("dx", "dy", "dz", "rotation x", "rotation y", "rotation z", "gripper")
-
-_NAMES: dict[str, tuple[str, dict[str, float]]] = {
-    # preset: name, parameters that go without saying
-    "median": ("median", {}),
-    "native": ("native ranks", {"l": 0.1, "rho": 0.9, "T": 0.35}),
-    "independent": ("independent ranks", {"l": 0, "rho": 0.9}),
-    "shared": ("shared rank", {"l": 0, "rho": 0.9}),
-    "density": ("density-weighted", {"rho": 0.9, "n": 2}),
-    "density_all": ("density, all seven", {"rho": 0.9, "n": 1}),
-    "densest": ("densest interval", {}),
-    "choice": ("choice (ours)", {"w": 0.2, "n": 2}),
-    "tracking": ("tracking (ours)", {"w": 0.2, "n": 2}),
-    "copula": ("copula (ours)", {"rho": 0.9}),
-}
-DETERMINISTIC = ("median", "densest")
-"""Decoders that give the same actions for the same observation."""
-
 
 def colour(name: str) -> str:
     """How a figure spells a colour; the ink's for names without one of their own."""
@@ -62,22 +42,3 @@ def style_sheet() -> str:
         f"@media (prefers-color-scheme:dark){{:root{{{dark}}}}}"
         f"@media print{{:root{{{light}}}}}"
     )
-
-
-def decoder_name(head: str, decoder: str) -> str:
-    """What a reader calls a decoder: `shared rank in [0.2, 0.8]`, or the head's name where it has none."""
-    if decoder == "own":
-        return HEADS.get(head, head)
-    preset = decoder.partition("(")[0]
-    name, usual = _NAMES.get(preset, (preset.replace("_", " "), {}))
-    values = {key: float(value) for key, value in re.findall(r"(\w+)=([-+\d.e]+)", decoder)}
-    unusual = {key: value for key, value in values.items() if usual.get(key) != value}
-    if preset == "shared" and "l" in unusual:
-        low = unusual.pop("l")
-        name = f"{name} in [{low:g}, {1 - low:g}]"
-    return ", ".join([name, *(f"{key}={value:g}" for key, value in unusual.items())])
-
-
-def is_deterministic(head: str, decoder: str) -> bool:
-    """Whether repeats of an episode cannot differ: regression heads, the median, the densest interval."""
-    return head in ("l1", "l2") if decoder == "own" else decoder in DETERMINISTIC

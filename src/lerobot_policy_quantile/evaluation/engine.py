@@ -1,7 +1,8 @@
 """The local engine: worker processes, one simulator each, and a parent that alone writes the journal.
 
-A worker that hangs or dies costs its episode one attempt and nobody else anything. Whatever is killed, running the
-same plan on the same journal again runs exactly the keys that have no final row yet.
+A worker that hangs or dies costs its episode one attempt and nobody else anything: `util/pool.py`, where a piece that
+fails ends the whole, would not do. Whatever is killed, running the same plan on the same journal again runs exactly the
+keys that have no final row yet.
 """
 
 import signal

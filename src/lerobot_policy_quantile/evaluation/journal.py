@@ -18,6 +18,7 @@ from typing import Any, Self
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.row_wording import with_wording
+from lerobot_policy_quantile.util.stamps import moved
 
 RETRIES = 3
 """How often an episode that ended in an error is run again."""
@@ -209,13 +210,9 @@ def _require_same_context(db: sqlite3.Connection, scope: str, context: dict[str,
         db.execute("INSERT INTO contexts VALUES (?, ?)", (scope, _json(context)))
         return
     recorded, context = (with_wording(scope.removeprefix("scene "), c) for c in (json.loads(known[0]), context))
-    moved = [
-        f"{name}: journal has {recorded.get(name)!r}, this run has {context.get(name)!r}"
-        for name in sorted({*recorded, *context})
-        if recorded.get(name) != context.get(name)
-    ]
-    if moved:
-        raise JournalError(f"{scope} is not what the journal was begun with: {'; '.join(moved)}; use another folder")
+    changes = [f"{name}: journal has {old!r}, this run has {new!r}" for name, old, new in moved(recorded, context)]
+    if changes:
+        raise JournalError(f"{scope} is not what the journal was begun with: {'; '.join(changes)}; use another folder")
 
 
 def _values(outcome: Outcome, attempt: int) -> tuple[Any, ...]:

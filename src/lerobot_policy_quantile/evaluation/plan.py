@@ -1,11 +1,12 @@
 """Which episodes to run: a plan is a list of episode keys, and a key is all that an episode depends on."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from itertools import product
 from typing import Self
+
+from lerobot_policy_quantile.util.digests import plain_digest, seed_of
 
 MAX_NUMBER = 2**31 - 1
 """Largest task, index or seed: what every random generator in use accepts."""
@@ -50,7 +51,7 @@ class EpisodeKey:
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that stand for the key in file names."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return plain_digest(self.text)
 
     @property
     def noise_seed(self) -> int:
@@ -59,8 +60,7 @@ class EpisodeKey:
         Policy and decoder are left out on purpose: given the same episode, all of them see the same noise, so a
         comparison between two decoders is a paired one.
         """
-        text = json.dumps(["noise", self.scene, self.task, self.index, self.seed])
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
+        return seed_of(json.dumps(["noise", self.scene, self.task, self.index, self.seed]))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Several episodes may run in step, their queries answered as one batch. Each keep
 what one of them raises is its error alone.
 """
 
-import hashlib
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -15,10 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.contract import Array, Chunk, Observation, Policy, UnusablePolicyError, World
+from lerobot_policy_quantile.contract import (
+    Array,
+    Chunk,
+    NotingWorld,
+    Observation,
+    Policy,
+    UnusablePolicyError,
+    World,
+)
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.side_files import Trace
+from lerobot_policy_quantile.util.digests import plain_digest
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class _Run:
         self.limit = world.limit if limit is None else limit
         self.question: Observation | None = None
         self.memory: Any = None
-        self.trace = Trace(frame_rate=Fraction(world.control_hz, policy.n_action_steps))
+        self.trace = Trace()
         self.loop = self._loop()
         self._outcome: Outcome | None = None
         self._began = time.perf_counter()
@@ -91,7 +99,17 @@ class _Run:
                 trace.contacts.append(int(world.contacts()))
                 if solved := world.success():
                     break
+        if isinstance(world, NotingWorld):
+            trace.notes = dict(world.notes())
+        trace.frame_rate = self._frame_rate()
         return solved
+
+    def _frame_rate(self) -> Fraction:
+        """One query per chunk; the mean rate where chunks were followed for different numbers of steps."""
+        followed = np.diff(self.trace.query_steps)
+        if (followed == self.policy.n_action_steps).all():
+            return Fraction(self.world.control_hz, self.policy.n_action_steps)
+        return Fraction(self.world.control_hz * len(followed), int(followed.sum()))
 
     def _observe(self) -> Observation:
         images = dict(self.world.frames()) if self.policy.needs_images else {}
@@ -145,7 +163,4 @@ class _Run:
 
 
 def _hash(*arrays: Array) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array, dtype=np.float64).tobytes())
-    return digest.hexdigest()[:16]
+    return plain_digest(*(np.ascontiguousarray(array, dtype=np.float64).tobytes() for array in arrays))

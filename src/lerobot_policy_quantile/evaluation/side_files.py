@@ -5,7 +5,7 @@ the journal row and the row never depends on them: if they cannot be written, th
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -37,6 +37,8 @@ class Trace:
     """What the policy saw, cameras side by side, one entry per query."""
     frame_rate: Fraction | None = None
     """Queries per second of the robot's time: at this rate the frames run as fast as the robot moved."""
+    notes: Mapping[str, Array] = field(default_factory=dict)
+    """What a `NotingWorld` kept."""
 
     def arrays(self) -> dict[str, Array]:
         """Everything but the frames; without quantiles if there were none."""
@@ -46,7 +48,7 @@ class Trace:
             "contacts": np.asarray(self.contacts, dtype=np.int64),
             "query_steps": np.asarray(self.query_steps, dtype=np.int64),
         }
-        return found | ({"quantiles": np.stack(self.quantiles)} if self.quantiles else {})
+        return {**self.notes, **found} | ({"quantiles": np.stack(self.quantiles)} if self.quantiles else {})
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,9 @@ import faulthandler
 import os
 import signal
 import sys
-import threading
 import traceback
 from dataclasses import dataclass, replace
-from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from lerobot_policy_quantile.contract import Factory, Policy, UnusablePolicyError, World
@@ -16,6 +14,7 @@ from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.rollout import run_episode
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.util.processes import end_with_parent
 
 READY = "ready"
 
@@ -101,18 +100,6 @@ class EpisodeRunner:
         world, self._world = self._world, None
         if world is not None:
             world.close()
-
-
-def end_with_parent() -> None:
-    """From now on this process ends at once when its parent is gone, in the middle of its work too."""
-    threading.Thread(target=_wait_for_parent, daemon=True).start()
-
-
-def _wait_for_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def _redirect_output(log: Path) -> None:

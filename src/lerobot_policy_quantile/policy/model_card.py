@@ -11,6 +11,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core.decoders import canonical_text
 from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.util.tables import markdown
 
 METRICS = ("coverage_50", "coverage_80", "coverage_95", "width_80")
 _PLACE = "## Inputs & Outputs"
@@ -84,5 +85,4 @@ def describe(config: QuantileConfig, log: Mapping[str, float]) -> str:
             "Grippers": ", ".join(map(str, config.gripper_dims)) or "none",
         }
     rows |= {f"{name}, last training batch": f"{value:.4g}" for name, value in log.items()}
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    return f"## Method\n\n| Setting | Value |\n| --- | --- |\n{table}\n"
+    return f"## Method\n\n{markdown(('Setting', 'Value'), rows.items())}"

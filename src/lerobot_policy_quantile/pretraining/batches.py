@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.pretraining.samples import Samples
 from lerobot_policy_quantile.pretraining.targets import Targets, draw_named, targets_of
 from lerobot_policy_quantile.scenes.contract import Array
-from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
 from lerobot_policy_quantile.scenes.embedded import NAMES
 from lerobot_policy_quantile.scenes.embedded import instruction_for as embedded_instruction
 from lerobot_policy_quantile.scenes.libero.kinds import KINDS

@@ -1,17 +1,15 @@
 """Data generation in shards: each is a function of the seed and its number, so a stopped run goes on where it was."""
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lerobot_policy_quantile.evaluation.worker import end_with_parent
 from lerobot_policy_quantile.pretraining.samples import Samples
 from lerobot_policy_quantile.scenes.libero.kinds import KINDS
+from lerobot_policy_quantile.util.pool import WorkerPool
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.staging import Stage
@@ -135,19 +133,7 @@ def generate(budget: DataBudget, folder: Path, seed: int, workers: int) -> Itera
     """Make every shard that is missing; yields each when it is done, with its samples and its solved episodes."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [shard for shard in budget.shards() if not (folder / shard.file).exists()]
-    if workers == 1:
-        yield from ((shard, *make_shard(shard, folder, seed, budget.camera_size)) for shard in missing)
-    elif missing:
-        yield from _generate_in_processes(missing, folder, seed, budget.camera_size, workers)
-
-
-def _generate_in_processes(
-    shards: list[Shard], folder: Path, seed: int, camera_size: int, workers: int
-) -> Iterator[tuple[Shard, int, int]]:
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
-        jobs = {pool.submit(make_shard, shard, folder, seed, camera_size): shard for shard in shards}
-        try:
-            for job in as_completed(jobs):
-                yield (jobs[job], *job.result())
-        finally:
-            pool.shutdown(cancel_futures=True)
+    work = [(shard, folder, seed, budget.camera_size) for shard in missing]
+    with WorkerPool(workers) as pool:
+        for number, (count, solved) in pool.each(make_shard, work):
+            yield missing[number], count, solved

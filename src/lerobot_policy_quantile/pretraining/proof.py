@@ -4,29 +4,29 @@ Tasks 1 to 4 of the embedded scene (100 mixed layouts) and task 0 (its 50 layout
 pretraining data.
 """
 
-import json
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import cache, partial
-from multiprocessing import get_context
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
-from lerobot_policy_quantile.adapters.lerobot_folder import fingerprint, load_lerobot_policy
-from lerobot_policy_quantile.contract import Policy
-from lerobot_policy_quantile.evaluation.plan import EpisodeKey
-from lerobot_policy_quantile.evaluation.rollout import run_episode
+from lerobot_policy_quantile.adapters.factory import SceneFactory
+from lerobot_policy_quantile.contract import Policy, World
+from lerobot_policy_quantile.evaluation.journal import Row
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
+from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.intervals import wilson
-from lerobot_policy_quantile.evaluation.worker import end_with_parent
+from lerobot_policy_quantile.evaluation.whole_run import SIDE, run_whole
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.embedded import NAMES, TARGETS, EmbeddedScene
 
 LIFTED = 0.03  # metres above where it stood: picked up
 MIXED_TASKS, MIXED_INDICES, PLAIN_INDICES = (1, 2, 3, 4), range(25, 50), range(50)
 """Indices 0 to 24 of the mixed tasks were looked at while `n_action_steps` was chosen, so they prove nothing."""
+HEIGHTS = "highest"
+"""In side files: how far above its start each of `NAMES` got, in metres."""
 
 
 class WatchedScene(EmbeddedScene):
@@ -49,110 +49,63 @@ class WatchedScene(EmbeddedScene):
         for name in self.highest:
             self.highest[name] = max(self.highest[name], float(self.world.position(name)[2]) - self._rest[name])
 
-    def taken(self) -> list[str]:
-        """Things that were lifted, the named one among them or not."""
-        return [name for name, height in self.highest.items() if height > LIFTED]
+    def notes(self) -> Mapping[str, Array]:
+        """Heights, for the episode's side file."""
+        return {HEIGHTS: np.array([self.highest[name] for name in NAMES])}
 
 
 @dataclass(frozen=True)
-class Episode:
-    """How one episode ended."""
+class ProofFactory:
+    """The watched scene and the checkpoint under proof; sent to worker processes."""
 
-    task: int
-    index: int
-    named: str
-    success: bool
-    steps: int
-    taken: list[str]
-    hand_to_thing_mm: float
+    checkpoint: str
+    camera_size: int
 
-    @property
-    def wrong(self) -> bool:
-        """Whether another thing than the named one was picked up."""
-        return any(name != self.named for name in self.taken)
+    def world(self, scene: str) -> World:
+        """The embedded scene."""
+        return WatchedScene(self.camera_size)
+
+    def policy(self, policy: str) -> Policy:
+        """The checkpoint."""
+        return SceneFactory({policy: self.checkpoint}).policy(policy)
 
 
-@cache
-def _policy(folder: Path) -> Policy:
-    import lerobot_policy_quantile
-
-    _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
-    return load_lerobot_policy(folder)
-
-
-@cache
-def _scene(camera_size: int) -> WatchedScene:
-    return WatchedScene(camera_size)
-
-
-def run_key(folder: Path, camera_size: int, task: int, index: int) -> Episode:
-    """One episode with median decoding; a process keeps its simulator and its policy."""
-    scene = _scene(camera_size)
-    rollout = run_episode(scene, _policy(folder), EpisodeKey("embedded", task, index, 0, "base", "median"))
-    if rollout.outcome.status == "error":
-        raise RuntimeError(f"task {task}, index {index}: {rollout.outcome.traceback}")
-    apart = np.linalg.norm(scene.world.position(TARGETS[task]) - scene.state()[:3])
-    solved = rollout.outcome.status == "success"
-    return Episode(task, index, TARGETS[task], solved, rollout.outcome.steps, scene.taken(), round(1000 * apart))
-
-
-def require_same_policy(out: Path, policy: str) -> None:
-    """Episodes of two checkpoints must not be counted together."""
-    mark = out.with_suffix(".policy")
-    if out.exists() and (not mark.exists() or mark.read_text() != policy):
-        raise ValueError(f"{out} holds episodes of another checkpoint than {policy}; give a new file")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    mark.write_text(policy)
-
-
-def prove(folder: Path, camera_size: int, keys: list[tuple[int, int]], out: Path, workers: int) -> Iterator[Episode]:
-    """Run what `out` (one JSON line per episode) does not hold yet; yields every episode, stored ones first."""
-    require_same_policy(out, fingerprint(folder))
-    done = [Episode(**json.loads(line)) for line in out.read_text().splitlines()] if out.exists() else []
-    stored = {(episode.task, episode.index): episode for episode in done}
-    yield from (stored[key] for key in keys if key in stored)
-    missing = [key for key in keys if key not in stored]
-    if not missing:
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin) as pool:
-        run = partial(run_key, folder, camera_size)
-        for episode in pool.map(run, *zip(*missing, strict=True)):
-            with out.open("a") as file:
-                file.write(json.dumps(asdict(episode)) + "\n")
-            yield episode
-
-
-def _begin() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    end_with_parent()
-
-
-def all_keys() -> list[tuple[int, int]]:
-    """100 mixed states, then the 50 of task 0."""
+def proof_plan() -> Plan:
+    """100 mixed states, then the 50 of task 0, with median decoding."""
     mixed = [(task, index) for index in MIXED_INDICES for task in MIXED_TASKS]
-    return mixed + [(0, index) for index in PLAIN_INDICES]
+    keys = mixed + [(0, index) for index in PLAIN_INDICES]
+    return Plan(tuple(EpisodeKey("embedded", task, index, 0, "base", "median") for task, index in keys))
 
 
-def summary(episodes: list[Episode]) -> list[dict[str, Any]]:
+def prove(factory: ProofFactory, plan: Plan, out: Path, workers: int, console: Console) -> list[dict[str, Any]]:
+    """Run what the journal in `out` does not hold yet; the rows of the table over all of it."""
+    rows, files = run_whole(plan, out, factory, workers=workers, console=console), SideFiles(out / SIDE)
+    return summary(rows, {row.key for row in rows if took_another(row.key, files.read(row.key)[HEIGHTS])})
+
+
+def took_another(key: EpisodeKey, heights: Array) -> bool:
+    """Whether another thing than the named one was picked up."""
+    return any(height > LIFTED and name != TARGETS[key.task] for name, height in zip(NAMES, heights, strict=True))
+
+
+def summary(rows: Sequence[Row], wrong: set[EpisodeKey]) -> list[dict[str, Any]]:
     """One row for the mixed states together, one per named thing in them, one for task 0."""
-    mixed = [episode for episode in episodes if episode.task]
+    mixed = [row for row in rows if row.key.task]
     groups = {"mixed, all": mixed}
-    groups |= {f"mixed, {NAMES[name]}": [e for e in mixed if e.named == name] for name in NAMES}
-    groups["task 0"] = [episode for episode in episodes if episode.task == 0]
-    rows = []
+    groups |= {f"mixed, {NAMES[name]}": [r for r in mixed if TARGETS[r.key.task] == name] for name in NAMES}
+    groups["task 0"] = [row for row in rows if row.key.task == 0]
+    table = []
     for name, members in groups.items():
-        hits = sum(episode.success for episode in members)
+        hits = sum(row.status == "success" for row in members)
         interval = wilson(hits / len(members), len(members)) if members else None
-        rows.append(
+        table.append(
             {
                 "states": name,
                 "episodes": len(members),
                 "in the basket": hits,
                 "rate": f"{hits / len(members):.0%}" if members else "-",
                 "95 %": f"{interval.low:.0%} to {interval.high:.0%}" if interval else "-",
-                "wrong thing picked": sum(episode.wrong for episode in members),
+                "wrong thing picked": sum(row.key in wrong for row in members),
             }
         )
-    return rows
+    return table

@@ -13,13 +13,15 @@ from lerobot_policy_quantile.pretraining.card import data_card
 from lerobot_policy_quantile.pretraining.checkpoint import write_checkpoint
 from lerobot_policy_quantile.pretraining.generate import generate
 from lerobot_policy_quantile.pretraining.launch import train
-from lerobot_policy_quantile.pretraining.proof import all_keys, prove, summary
+from lerobot_policy_quantile.pretraining.proof import ProofFactory, proof_plan, prove
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 from lerobot_policy_quantile.pretraining.train import LOG, Trainer
 from lerobot_policy_quantile.scenes.libero.assets import find_assets
+from lerobot_policy_quantile.util.files import write_json, write_text
 from lerobot_policy_quantile.util.progress import LoggedProgress
+from lerobot_policy_quantile.util.tables import boxed
 
-DATA, POLICY, GATE, PROOF = "data", "policy", "gate.json", "proof.jsonl"
+DATA, POLICY, GATE, PROOF = "data", "policy", "gate.json", "proof"
 TARGET = 0.9
 """Share of the proof's mixed episodes that must succeed."""
 
@@ -37,7 +39,7 @@ def require_same_run(out: Path, asked: dict[str, Any]) -> None:
     """Refuse to resume a folder with other settings, which would mix two runs."""
     path = out / "run.json"
     if not path.exists():
-        path.write_text(json.dumps(asked) + "\n")
+        write_text(path, json.dumps(asked) + "\n")
     elif (stored := json.loads(path.read_text())) != asked:
         raise ValueError(f"--out {out} belongs to a run with {stored}; this one has {asked}; choose a new folder")
 
@@ -48,7 +50,7 @@ def pretrain(budget: PretrainingBudget, out: Path, seed: int, workers: int, note
     _train(budget, out, seed, workers, notes)
     trainer = Trainer(out / DATA, out, budget.training, seed, world=workers)
     figures = trainer.gate()
-    (out / GATE).write_text(json.dumps(figures, indent=2) + "\n")
+    write_json(out / GATE, figures)
     parameters = sum(p.numel() for p in trainer.student.policy.parameters())
     card = data_card(trainer.samples, budget.training, seed, figures, parameters)
     write_checkpoint(trainer.student, trainer.statistics, out / POLICY, card)
@@ -56,21 +58,11 @@ def pretrain(budget: PretrainingBudget, out: Path, seed: int, workers: int, note
     return figures
 
 
-def print_proof(folder: Path, journal: Path, workers: int, notes: Console) -> bool:
+def print_proof(folder: Path, out: Path, workers: int, notes: Console) -> bool:
     """Run a checkpoint in closed loop from unseen states and print the table; whether the target is met."""
-    from rich.table import Table
-
-    keys, episodes = all_keys(), []
-    with _bar(notes) as bar:
-        task = bar.add_task("closed loop", total=len(keys), note="")
-        for episode in prove(folder, CAMERA_SIZE, keys, journal, workers):
-            episodes.append(episode)
-            bar.update(task, advance=1, note=f"success {sum(e.success for e in episodes)}/{len(episodes)}")
-    rows = summary(episodes)
-    table = Table(*rows[0], title="Base checkpoint, median decoding", title_justify="left")
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    Console().print(table)
+    rows = prove(ProofFactory(str(folder), CAMERA_SIZE), proof_plan(), out, workers, notes)
+    cells = [[*map(str, row.values())] for row in rows]
+    Console().print(boxed("Base checkpoint, median decoding", [*rows[0]], cells))
     return bool(rows[0]["in the basket"] >= TARGET * rows[0]["episodes"])
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lerobot_policy_quantile.backbone import VARIANTS
 from lerobot_policy_quantile.backbone.model import Reading
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.core.heads import training_loss
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.pretraining.auxiliary import AuxiliaryHeads
@@ -18,7 +19,6 @@ from lerobot_policy_quantile.pretraining.batches import Batch
 from lerobot_policy_quantile.pretraining.ordered_numbers import start_embeddings
 from lerobot_policy_quantile.processor_quantile import load_tokenizer, make_quantile_pre_post_processors
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, STATE_DIM
-from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
 
 VARIANT = VARIANTS["tiny"]
 CAMERA_SIZE = VARIANT.image_size

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
 from lerobot_policy_quantile.util.names import nearest
 
@@ -51,7 +52,7 @@ class Scene(ABC):
     action_dim: ClassVar[int] = ACTION_DIM
     state_dim: ClassVar[int] = STATE_DIM
     control_hz: ClassVar[int] = CONTROL_HZ
-    cameras: ClassVar[tuple[str, ...]] = ("external", "wrist")
+    cameras: ClassVar[tuple[str, ...]] = tuple(CAMERA_KEYS)
 
     name: str
     camera_size: int  # pixels, height = width

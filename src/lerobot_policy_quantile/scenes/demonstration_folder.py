@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.scenes.contract import Scene
 from lerobot_policy_quantile.scenes.demonstrations import (
     Demonstration,
@@ -79,7 +80,7 @@ class DemonstrationSet:
         from lerobot_policy_quantile.drawing.demonstration_pictures import draw_frames, draw_paths
 
         draw_paths(self.paths, out / "paths.png", title=self.records[0].instruction, obstacle=self.obstacle)
-        cameras = ("external", "wrist")
+        cameras = tuple(CAMERA_KEYS)
         pictures = {
             path.name: [record.frames[step][camera] for step in (0, path.widest_step, -1) for camera in cameras]
             for record, path in zip(self.records, self.paths, strict=True)

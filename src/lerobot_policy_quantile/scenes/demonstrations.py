@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.scenes.contract import Array, Frames, Scene
 from lerobot_policy_quantile.scenes.experts.detour import expert_for
 from lerobot_policy_quantile.scenes.experts.waypoints import Route
 
-CAMERA_KEYS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
 STATE_NAMES = ["x", "y", "z", "axis_angle_x", "axis_angle_y", "axis_angle_z", "finger_left", "finger_right"]
 ACTION_NAMES = ["dx", "dy", "dz", "d_axis_angle_x", "d_axis_angle_y", "d_axis_angle_z", "gripper"]
 

@@ -17,10 +17,11 @@ from lerobot.envs.configs import EnvConfig
 from lerobot.envs.utils import freeze_after_episode_end
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, CONTROL_HZ, STATE_DIM, Array, make_scene
 
-CAMERA_KEYS = {"external": "image", "wrist": "image2"}
-"""Our camera names and LeRobot's, those of its LIBERO datasets."""
+PIXEL_KEYS = {camera: key.removeprefix(f"{OBS_IMAGES}.") for camera, key in CAMERA_KEYS.items()}
+"""A scene's cameras -> their names in a LeRobot environment, those of its LIBERO datasets."""
 
 
 class EmbeddedGym(gym.Env[dict[str, Any], Float[Array, "7"]]):
@@ -35,7 +36,7 @@ class EmbeddedGym(gym.Env[dict[str, Any], Float[Array, "7"]]):
         self._max_episode_steps = episode_length
         self._next, self._stride = first, stride
         pictures: dict[str, gym.Space[Any]] = {
-            key: gym.spaces.Box(0, 255, (camera_size, camera_size, 3), np.uint8) for key in CAMERA_KEYS.values()
+            key: gym.spaces.Box(0, 255, (camera_size, camera_size, 3), np.uint8) for key in PIXEL_KEYS.values()
         }
         position = gym.spaces.Box(-np.inf, np.inf, (STATE_DIM,), np.float64)
         self.observation_space = gym.spaces.Dict({"pixels": gym.spaces.Dict(pictures), "agent_pos": position})
@@ -66,7 +67,7 @@ class EmbeddedGym(gym.Env[dict[str, Any], Float[Array, "7"]]):
 
     def _observation(self) -> dict[str, Any]:
         frames = self.scene.frames()
-        return {"pixels": {CAMERA_KEYS[name]: frames[name] for name in CAMERA_KEYS}, "agent_pos": self.scene.state()}
+        return {"pixels": {PIXEL_KEYS[name]: frames[name] for name in PIXEL_KEYS}, "agent_pos": self.scene.state()}
 
 
 @EnvConfig.register_subclass("embedded")
@@ -90,7 +91,7 @@ class EmbeddedEnvConfig(EnvConfig):  # type: ignore[misc]
             "agent_pos": PolicyFeature(type=FeatureType.STATE, shape=(STATE_DIM,)),
         }
         self.features_map = {ACTION: ACTION, "agent_pos": OBS_STATE}
-        for key in CAMERA_KEYS.values():
+        for key in PIXEL_KEYS.values():
             self.features[f"pixels/{key}"] = PolicyFeature(type=FeatureType.VISUAL, shape=picture)
             self.features_map[f"pixels/{key}"] = f"{OBS_IMAGES}.{key}"
 

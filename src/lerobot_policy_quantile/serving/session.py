@@ -5,7 +5,6 @@ continues with the same latents. Unused sessions are dropped after a while; a co
 own oldest one, never another connection's.
 """
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 from lerobot_policy_quantile.contract import Array, Model
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError
 from lerobot_policy_quantile.serving.request import RequestOptions
+from lerobot_policy_quantile.util.digests import seed_of
 
 
 @dataclass
@@ -64,8 +64,7 @@ def episode_seed(seed: int, episode: int) -> int:
     """Seed of the n-th episode of a session; the first episode has the session's seed."""
     if episode == 0:
         return seed
-    digest = hashlib.sha256(f"episode {seed} {episode}".encode()).digest()
-    return int.from_bytes(digest[:8]) >> 1
+    return seed_of(f"episode {seed} {episode}")
 
 
 class Sessions:

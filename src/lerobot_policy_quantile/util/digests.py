@@ -1,4 +1,7 @@
-"""Digests of bytes, text and files: sixteen hexadecimal digits each."""
+"""Digests of bytes, text and files: sixteen hexadecimal digits each. Seeds that follow from a text.
+
+Journals and stamps hold them: another way to compute one is another digest, so each of these stays as it is.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -18,6 +21,29 @@ def digest_each(parts: Iterable[bytes | str]) -> str:
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
         total.update(len(data).to_bytes(8, "little") + data)
+    return total.hexdigest()[:16]
+
+
+def plain_digest(*parts: bytes | str) -> str:
+    """Of the parts one after the other, without their lengths."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(part.encode() if isinstance(part, str) else part)
+    return total.hexdigest()[:16]
+
+
+def seed_of(text: str) -> int:
+    """A seed in [0, 2**63) that follows from a text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
+
+
+def digest_tree(root: Path) -> str:
+    """Of every file below a folder, its place and its content."""
+    total = hashlib.sha256()
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        total.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        with path.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()[:16]
 
 

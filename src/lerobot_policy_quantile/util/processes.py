@@ -1,7 +1,9 @@
-"""How processes that run side by side share cores and memory."""
+"""How processes that run side by side share cores and memory, and end together."""
 
 import ctypes
 import os
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
 from threading import Event, Thread
 from types import TracebackType
 from typing import Self
@@ -20,6 +22,18 @@ def share_cores(workers: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if workers >= (os.cpu_count() or 1):
         os.environ.setdefault("LP_NUM_THREADS", "0")
+
+
+def end_with_parent() -> None:
+    """From now on this process ends at once when its parent is gone, in the middle of its work too."""
+    Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def give_back_memory() -> None:

@@ -8,6 +8,12 @@ from typing import Any
 from lerobot_policy_quantile.util.files import write_json
 
 
+def moved(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Name, old and new value of everything that is not the same, by name; None where a side lacks it."""
+    pairs = ((name, before.get(name), now.get(name)) for name in sorted({*before, *now}))
+    return [(name, old, new) for name, old, new in pairs if old != new]
+
+
 class Stamp:
     """`<name>.stamp.json`: what a stage's output was made from. It is written last, so it vouches for whole files."""
 
@@ -20,14 +26,10 @@ class Stamp:
         if not self.path.is_file():
             return False
         before = json.loads(self.path.read_text())
-        moved = [
-            f"{name} was {before.get(name)!r}, now {self.inputs.get(name)!r}"
-            for name in sorted({*before, *self.inputs})
-            if before.get(name) != self.inputs.get(name)
-        ]
-        if moved:
+        changes = [f"{name} was {old!r}, now {new!r}" for name, old, new in moved(before, self.inputs)]
+        if changes:
             raise ValueError(
-                f"{self.path.parent} holds the stage {self.name} of another study ({'; '.join(moved)});"
+                f"{self.path.parent} holds the stage {self.name} of another study ({'; '.join(changes)});"
                 " use another --out or remove that folder"
             )
         return True

@@ -9,13 +9,9 @@ from lerobot_policy_quantile.evaluation.tables.benchmarks import (
     CATEGORIES,
     PERTURBATIONS,
     SUITES,
-    instance_weighted,
     limit_of,
-    mean_if_all,
     plus_scene,
-    pro_average,
     pro_scene,
-    suite_rate,
 )
 from lerobot_policy_quantile.evaluation.tables.facts import Facts, read_facts
 from lerobot_policy_quantile.evaluation.tables.published import plus_counts, published_tables
@@ -28,18 +24,30 @@ def by_suite(benchmark, title):
     return {HEADINGS[r.method]: r.rates for r in published_tables(benchmark)[title] if r.method in HEADINGS}
 
 
+def plus_line(title, columns):
+    """LIBERO-Plus with as many successes per suite and column as the paper prints, through our aggregation."""
+    table, counts = by_suite("libero_plus_by_suite", title), plus_counts()
+    facts, data = Facts({}, {plus_scene(s): {} for s in SUITES}), []
+    for suite in SUITES:
+        groups = {c: [c] for c in CATEGORIES} if columns == "categories" else {"Total": [*CATEGORIES]}
+        for name, members in groups.items():
+            first, count = len(facts.categories[plus_scene(suite)]), sum(counts[suite, c] for c in members)
+            wins = round(count * table[suite][CATEGORIES.get(name, name)] / 100)
+            for i in range(count):
+                facts.categories[plus_scene(suite)][first + i] = members[0]
+                data.append(row(plus_scene(suite), first + i, status="success" if i < wins else "failure"))
+    return lines_of("libero_plus", data, facts)[-1]
+
+
 @pytest.mark.parametrize(("title", "total"), [("zero-shot, by suite", 87.1), ("fine-tuned, by suite", 89.1)])
 def test_plus_cells_weighted_by_instances_give_the_papers_totals(title, total):
     """From the four suite totals to the last digit; from the 28 cells, each rounded itself, within rounding."""
-    table = by_suite("libero_plus_by_suite", title)
-    suites = {(s, ""): sum(n for (suite, _), n in plus_counts().items() if suite == s) for s in SUITES}
-    assert round(instance_weighted({(s, ""): table[s]["Total"] for s in SUITES}, suites), 1) == total
-    cells = {(s, c): table[s][heading] for s in SUITES for c, heading in CATEGORIES.items()}
-    assert instance_weighted(cells, plus_counts()) == pytest.approx(total, abs=0.1)
+    assert round(100 * plus_line(title, "totals").cells["Total"].value, 1) == total
+    found = {column: 100 * figure.value for column, figure in plus_line(title, "categories").cells.items()}
+    assert found["Total"] == pytest.approx(total, abs=0.1)
     printed = published_tables("libero_plus_by_suite")[title][-1].rates
-    for category, heading in CATEGORIES.items():
-        pooled = instance_weighted({(s, category): cells[s, category] for s in SUITES}, plus_counts())
-        assert pooled == pytest.approx(printed[heading], abs=0.1)
+    for heading in CATEGORIES.values():
+        assert found[heading] == pytest.approx(printed[heading], abs=0.1)
 
 
 def test_plus_counts_are_the_benchmarks():
@@ -50,19 +58,30 @@ def test_plus_counts_are_the_benchmarks():
 
 def test_pro_table_gives_60_2_without_its_controls():
     table = by_suite("libero_pro_by_suite", "by suite and perturbation")
-    rates = {p: {s: table[s][heading] for s in SUITES} for p, heading in PERTURBATIONS.items()}
-    assert round(pro_average(rates), 1) == 60.2
-    assert pro_average({**rates, "task": {}}) is None
+    data = [
+        r for s in SUITES for p, heading in PERTURBATIONS.items() for r in printed(pro_scene(s, p), table[s][heading])
+    ]
+    assert round(100 * lines_of("libero_pro", data, Facts())[-1].cells["Avg."].value, 1) == 60.2
+    without = [r for r in data if not r.key.scene.endswith("_task")]
+    assert lines_of("libero_pro", without, Facts())[-1].cells["Avg."] is None
+
+
+def printed(scene, per_cent):
+    """A thousand episodes with a rate that the paper prints to one digit."""
+    return rows(scene, 0, round(10 * per_cent), 1000)
 
 
 def test_libero_row_gives_99_3():
     ours = published_tables("libero")["Table 1a"][-1]
     assert ours.method == "Quantile Head"
-    assert round(mean_if_all([ours.rates[heading] for heading in SUITES.values()]), 1) == ours.rates["Avg."] == 99.3
+    data = [r for scene, heading in SUITES.items() for r in printed(scene, ours.rates[heading])]
+    (line,) = lines_of("libero", data, Facts())
+    assert round(100 * line.cells["Avg."].value, 1) == ours.rates["Avg."] == 99.3
 
 
 def test_suite_rate_is_a_mean_of_tasks_not_of_episodes():
-    assert suite_rate({0: (1, 1), 1: (0, 3)}) == 0.5
+    (line,) = lines_of("libero", rows("libero_object", 0, 1, 1) + rows("libero_object", 1, 0, 3), Facts())
+    assert line.cells["Object"].value == 0.5
 
 
 def test_libero_line_averages_tasks_suites_and_seeds():

@@ -1,8 +1,12 @@
 """Journal rows -> the tables of LIBERO, LIBERO-Plus, LIBERO-Pro and a robot's trials, with intervals and contexts.
 
+As in the paper's App. B. LIBERO: task -> suite -> equal-weight average. LIBERO-Plus: categories pool over suites, the
+total is instance-weighted. LIBERO-Pro: a perturbation is the mean of four suites, the average is over four of them. A
+robot: the plain mean over its tasks.
+
 A line of a table is a method: the models trained with different seeds (policies named `NAME#SEED`) are aggregated one
-by one and then averaged (App. B), with an interval over seeds and episodes. Rows
-made with different simulators, assets, protocols or weights never meet in a line; they are lines of their own.
+by one and then averaged, with an interval over seeds and episodes. Rows made with different simulators, assets,
+protocols or weights never meet in a line; they are lines of their own.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,12 +1,7 @@
-"""LIBERO, LIBERO-Plus, LIBERO-Pro and a robot's trials: which scenes they are made of, how rates become headlines.
-
-As in the paper's App. B. LIBERO: task -> suite -> equal-weight average. LIBERO-Plus: categories pool over suites, the
-total is instance-weighted. LIBERO-Pro: a perturbation is the mean of four suites, the average is over four of them. A
-robot: the plain mean over its tasks. Rates are None where nothing ran.
-"""
+"""LIBERO, LIBERO-Plus, LIBERO-Pro and a robot's trials: scenes, columns, limits and episodes per task (App. B)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 SUITES = {"libero_spatial": "Spatial", "libero_object": "Object", "libero_goal": "Goal", "libero_10": "Long"}
 """Scene of a LIBERO suite -> its column in tables."""
@@ -45,9 +40,6 @@ PRO_LONG_LIMIT = 800
 EPISODES = {"paper": 100, "openpi": 50}
 """Episodes per task: the paper's, and openpi's `num_trials_per_task`. LIBERO-Plus always runs one per instance."""
 
-Counts = tuple[int, int]
-"""Successes and judged episodes."""
-
 
 def plus_scene(suite: str) -> str:
     """The scene that holds a suite's LIBERO-Plus instances."""
@@ -84,28 +76,6 @@ def limit_of(scene: str, protocol: str) -> int | None:
     return PRO_LONG_LIMIT if scene.startswith(f"{PRO}_10") else LIMITS[protocol][suite]
 
 
-def suite_rate(tasks: Mapping[int, Counts]) -> float | None:
-    """The mean of the tasks' success rates (App. B)."""
-    return mean([wins / judged for wins, judged in tasks.values() if judged])
-
-
-def instance_weighted(rates: Mapping[tuple[str, str], float], counts: Mapping[tuple[str, str], int]) -> float:
-    """LIBERO-Plus's pooling (App. B) from rates by (suite, category): every instance weighs the same."""
-    total = sum(counts[cell] for cell in rates)
-    return math.fsum(rate * counts[cell] for cell, rate in rates.items()) / total
-
-
-def pro_average(rates: Mapping[str, Mapping[str, float]]) -> float | None:
-    """LIBERO-Pro's average (App. B) from perturbation -> suite -> rate; the controls are left out."""
-    return mean_if_all([mean_if_all([rates.get(p, {}).get(s) for s in SUITES]) for p in PERTURBATIONS])
-
-
 def mean(values: Sequence[float]) -> float | None:
     """Their mean, None if there are none."""
     return math.fsum(values) / len(values) if values else None
-
-
-def mean_if_all(values: Sequence[float | None]) -> float | None:
-    """Their mean, None if any is missing: an average over half a benchmark is another number."""
-    known = [value for value in values if value is not None]
-    return mean(known) if len(known) == len(values) else None

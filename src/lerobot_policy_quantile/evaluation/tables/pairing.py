@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.tables.aggregate import context_of
+from lerobot_policy_quantile.util.stamps import moved
 
 Episode = tuple[str, int, int, int]
 """Scene, task, index and seed: what two policies share when they met the same episode."""
@@ -42,15 +43,13 @@ def pair(a: dict[Episode, Row], b: dict[Episode, Row]) -> Pairing:
     shared = sorted(a.keys() & b.keys())
     if not shared:
         raise ValueError(f"A and B must share episodes; {len(a)} and {len(b)} were judged, none in both")
-    moved = {
-        f"{name}: A {left.get(name, '-')}, B {right.get(name, '-')}"
+    differences = {
+        f"{name}: A {'-' if left is None else left}, B {'-' if right is None else right}"
         for key in shared
-        if (left := dict(context_of(a[key]))) != (right := dict(context_of(b[key])))
-        for name in {*left, *right}
-        if left.get(name) != right.get(name)
+        for name, left, right in moved(dict(context_of(a[key])), dict(context_of(b[key])))
     }
     return Pairing(
         [(a[key].status == "success", b[key].status == "success") for key in shared],
         len(a) + len(b) - 2 * len(shared),
-        sorted(moved),
+        sorted(differences),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from lerobot_policy_quantile.evaluation.journal import Row
+from lerobot_policy_quantile.util.tables import aligned
 
 GROUPS = ("scene", "policy", "decoder", "task")
 HEADER = ("episodes", "success", "failure", "error", "rate", "seconds")
@@ -25,7 +26,7 @@ def success_table(rows: Iterable[Row], *, by: Sequence[str] = GROUPS[:3]) -> str
     ordered = sorted(rows, key=lambda row: (group(row), row.key))
     lines = [(*by, *HEADER)]
     lines += [(*map(str, name), *_figures(list(members))) for name, members in groupby(ordered, group)]
-    return _aligned(lines, left=len(by)) + _contexts(ordered)
+    return aligned(lines, left=len(by)) + _contexts(ordered)
 
 
 def _figures(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -36,18 +37,6 @@ def _figures(rows: Sequence[Row]) -> tuple[str, ...]:
     rate = f"{100 * counts[0] / len(judged):.1f} %"
     seconds = f"{math.fsum(row.simulated_seconds for row in judged) / len(judged):.2f}"
     return (*map(str, (len(rows), *counts)), rate, seconds)
-
-
-def _aligned(lines: Sequence[tuple[str, ...]], *, left: int) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    cells = [
-        [
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        for line in lines
-    ]
-    return "".join("  ".join(line).rstrip() + "\n" for line in cells)
 
 
 def _contexts(rows: Sequence[Row]) -> str:

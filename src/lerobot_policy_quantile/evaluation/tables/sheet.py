@@ -1,7 +1,5 @@
 """A benchmark's table as Markdown, LaTeX or CSV: our lines, the paper's beside them, and what ours rest on."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +9,7 @@ from lerobot_policy_quantile.evaluation.tables.benchmarks import PLUS, PRO, ROBO
 from lerobot_policy_quantile.evaluation.tables.facts import Facts
 from lerobot_policy_quantile.evaluation.tables.intervals import Interval
 from lerobot_policy_quantile.evaluation.tables.published import PublishedRow, Rate, published_tables, study_tables
+from lerobot_policy_quantile.util.tables import csv_text, latex, latex_text, markdown
 
 FORMATS = ("markdown", "latex", "csv")
 TITLES = {"libero": "LIBERO", PLUS: "LIBERO-Plus", PRO: "LIBERO-Pro", ROBOT: "AgileX Piper"}
@@ -157,42 +156,15 @@ def _without(cells: tuple[str, ...], position: int) -> tuple[str, ...]:
 
 
 def _markdown(sheet: Sheet) -> str:
-    grid = [sheet.header, *sheet.lines]
-    widths = [max(len(cell) for cell in column) for column in zip(*grid, strict=True)]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|\n"
-    head, *body = (
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |\n" for line in grid
-    )
     notes = "".join(f"- {note}\n" for note in sheet.notes)
-    return f"### {sheet.title}\n\n{head}{rule}{''.join(body)}\n{notes}"
-
-
-_LATEX = str.maketrans(
-    {
-        **{c: rf"\{c}" for c in "&%$#_{}"},
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "\\": r"\textbackslash{}",
-    }
-)
+    return f"### {sheet.title}\n\n{markdown(sheet.header, sheet.lines, padded=True)}\n{notes}"
 
 
 def _latex(sheet: Sheet) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return "  " + " & ".join(cell.translate(_LATEX) for cell in cells) + r" \\" + "\n"
-
-    notes = r" \\ ".join(note.translate(_LATEX) for note in sheet.notes)
-    columns = "l" * len(sheet.header)
-    return (
-        f"% {sheet.title}\n\\begin{{tabular}}{{{columns}}}\n  \\toprule\n{line(sheet.header)}  \\midrule\n"
-        f"{''.join(map(line, sheet.lines))}  \\bottomrule\n\\end{{tabular}}\n\\par\\footnotesize {notes}\n"
-    )
+    notes = r" \\ ".join(map(latex_text, sheet.notes))
+    return f"% {sheet.title}\n{latex(sheet.header, sheet.lines)}\\par\\footnotesize {notes}\n"
 
 
 def _csv(sheet: Sheet) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("Benchmark", *sheet.header))
-    writer.writerows((sheet.title, *line) for line in sheet.lines)
-    writer.writerows(("# " + sheet.title, note) for note in sheet.notes)
-    return buffer.getvalue()
+    notes = [("# " + sheet.title, note) for note in sheet.notes]
+    return csv_text([("Benchmark", *sheet.header), *((sheet.title, *line) for line in sheet.lines), *notes])

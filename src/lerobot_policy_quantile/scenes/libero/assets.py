@@ -5,7 +5,6 @@ is prepared first, the assets are searched in fixed places, and if they are in n
 """
 
 import atexit
-import hashlib
 import json
 import os
 import shutil
@@ -15,6 +14,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+
+from lerobot_policy_quantile.util.digests import digest_tree
 
 VARIABLE = "QHEAD_LIBERO_DATA"
 HIDDEN = "none"
@@ -141,12 +142,7 @@ def libero_settings(assets: Path) -> str:
 @cache
 def assets_hash(assets: Path) -> str:
     """Twelve hex digits over every file's path and content; rows of different assets are never mixed."""
-    digest = hashlib.sha256()
-    for path in sorted(assets.rglob("*")):
-        if path.is_file():
-            digest.update(f"{path.relative_to(assets).as_posix()}\0".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:12]
+    return digest_tree(assets)[:12]
 
 
 @cache

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lerobot_policy_quantile.backbone.attention import Prefix
 from lerobot_policy_quantile.backbone.prefix_cache import PrefixCache, stored_shape
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.policy.prefix_reuse import shape_of
-from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
 from lerobot_policy_quantile.studies.two_demo.demos import Lesson
 from lerobot_policy_quantile.studies.two_demo.records import DemonstrationRecord
 from lerobot_policy_quantile.studies.two_demo.start import Fresh

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.contract import OWN_DECODER, Observation, Policy, World
+from lerobot_policy_quantile.contract import CAMERA_KEYS, OWN_DECODER, Observation, Policy, World
 from lerobot_policy_quantile.evaluation.journal import Row
-from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS, Demonstration
+from lerobot_policy_quantile.scenes.demonstrations import Demonstration
 from lerobot_policy_quantile.studies.two_demo.records import CHECKS, Check
 from lerobot_policy_quantile.util.files import write_json
 

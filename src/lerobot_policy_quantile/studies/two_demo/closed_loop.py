@@ -9,11 +9,11 @@ from rich.console import Console
 
 from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
 from lerobot_policy_quantile.contract import Policy, World
-from lerobot_policy_quantile.evaluation.engine import RunSummary, run_plan
+from lerobot_policy_quantile.evaluation.engine import RunSummary
 from lerobot_policy_quantile.evaluation.journal import Journal, Row, read_rows
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
-from lerobot_policy_quantile.evaluation.progress import ProgressBar
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.evaluation.whole_run import run_watched
 from lerobot_policy_quantile.evaluation.worker import WorkerJob
 from lerobot_policy_quantile.scenes.contract import Scene
 from lerobot_policy_quantile.studies.two_demo import records
@@ -99,12 +99,8 @@ def run_arm(folder: Path, settings: StudySettings, *, workers: int, console: Con
         SideFiles(folder / records.SIDE),
         folder / "workers.log",
     )
-    keys = set(plan)
-    with (
-        Journal(folder / records.JOURNAL) as journal,
-        ProgressBar(console, [row for row in journal.rows() if row.key in keys]) as bar,
-    ):
-        return run_plan(plan, journal, job, workers=workers, timeout=TIMEOUT, watcher=bar)
+    with Journal(folder / records.JOURNAL) as journal:
+        return run_watched(plan, journal, job, workers=workers, timeout=TIMEOUT, console=console)
 
 
 def repeat_checks(folder: Path, settings: StudySettings) -> list[records.Check]:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.scenes.contract import Scene, make_scene
-from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS, Demonstration, demonstrate
+from lerobot_policy_quantile.scenes.demonstrations import Demonstration, demonstrate
 from lerobot_policy_quantile.scenes.experts.waypoints import Route
 from lerobot_policy_quantile.scenes.obstacle import DISTANCE, SIZE
 from lerobot_policy_quantile.studies.two_demo import records

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from lerobot_policy_quantile.contract import Array
+from lerobot_policy_quantile.contract import CAMERA_KEYS, Array
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
@@ -36,7 +36,6 @@ from lerobot_policy_quantile.studies.two_demo.result import Result
 HEADS = ("quantile", "l1", "l2", "flow")
 MOTION = 6
 """Coordinates that move the hand; the seventh is the gripper."""
-DIMENSIONS = ("dx", "dy", "dz", "d_axis_angle_x", "d_axis_angle_y", "d_axis_angle_z", "gripper")
 
 STUDY, ARM, DEMONSTRATIONS, CHECKS = "study.json", "arm.json", "demonstrations.npz", "checks.json"
 CURVES, DRAWS, COST, POLICIES = "curves.json", "first_draws.npz", "cost.json", "policies"
@@ -313,7 +312,7 @@ def load_demonstrations(
                 contacts=fact["contacts"],
                 states=archive[f"{fact['route']}.states"],
                 actions=archive[f"{fact['route']}.actions"],
-                frames={camera: archive[f"{fact['route']}.{camera}"] for camera in ("external", "wrist")},
+                frames={camera: archive[f"{fact['route']}.{camera}"] for camera in CAMERA_KEYS},
             )
             for fact in facts["demonstrations"]
         )

@@ -11,10 +11,10 @@ from rich.table import Column
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.scenes.demonstrations import Demonstration
 from lerobot_policy_quantile.studies.two_demo import checks, closed_loop, demos, first_draws, records, training
-from lerobot_policy_quantile.studies.two_demo.crew import WorkerPool
 from lerobot_policy_quantile.studies.two_demo.settings import StudySettings, fix_settings
 from lerobot_policy_quantile.studies.two_demo.start import base_fingerprint
 from lerobot_policy_quantile.util.files import write_json
+from lerobot_policy_quantile.util.pool import WorkerPool
 from lerobot_policy_quantile.util.progress import LoggedProgress, Narrator
 
 
@@ -26,16 +26,16 @@ def run_study(out: Path, settings: StudySettings, base: str, *, workers: int, na
     """Run what is missing. True if every episode has a result, False if some ended in an error."""
     fix_settings(out, settings, base_fingerprint(base))
     folders = [out / arm for arm in settings.arms]
-    with WorkerPool(workers) as crew:
-        _collect(crew, folders, settings, narrator)
-        _cache(crew, folders, settings, base, narrator)
-        _train(crew, folders, settings, base, narrator)
-        _draw(crew, folders, settings, base, narrator)
+    with WorkerPool(workers) as pool:
+        _collect(pool, folders, settings, narrator)
+        _cache(pool, folders, settings, base, narrator)
+        _train(pool, folders, settings, base, narrator)
+        _draw(pool, folders, settings, base, narrator)
     whole = [_roll(folder, settings, workers, narrator) for folder in folders]
     return all(whole)
 
 
-def _collect(crew: WorkerPool, folders: list[Path], settings: StudySettings, narrator: Narrator) -> None:
+def _collect(pool: WorkerPool, folders: list[Path], settings: StudySettings, narrator: Narrator) -> None:
     missing = [folder for folder in folders if not demos.stamp_of(folder, settings).done()]
     if not missing:
         narrator.say("demonstrations: done before")
@@ -44,7 +44,7 @@ def _collect(crew: WorkerPool, folders: list[Path], settings: StudySettings, nar
         work = [(folder.name, side, settings) for folder in missing for side in demos.sides(folder.name)]
         driven: dict[str, dict[str, Demonstration]] = {folder.name: {} for folder in missing}
         facts = {}
-        for number, (demonstration, scene_facts) in crew.each(demos.drive, work):
+        for number, (demonstration, scene_facts) in pool.each(demos.drive, work):
             arm, side, _ = work[number]
             driven[arm][side], facts[arm] = demonstration, scene_facts
         for folder in missing:
@@ -54,13 +54,13 @@ def _collect(crew: WorkerPool, folders: list[Path], settings: StudySettings, nar
             demos.stamp_of(folder, settings).write()
 
 
-def _cache(crew: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
+def _cache(pool: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
     with narrator.stage("frozen prefixes, one VLM pass per demonstration step"):
-        for number, built in crew.each(training.prepare_cache, [(folder, settings, base) for folder in folders]):
+        for number, built in pool.each(training.prepare_cache, [(folder, settings, base) for folder in folders]):
             narrator.say(f"  {folders[number].name}: {'built' if built else 'the cache fits weights and data'}")
 
 
-def _train(crew: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
+def _train(pool: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
     jobs = [
         job
         for seed in settings.training_seeds
@@ -69,7 +69,7 @@ def _train(crew: WorkerPool, folders: list[Path], settings: StudySettings, base:
         if not (job := training.TrainingJob(folder, settings, base, head, seed)).stamp.done()
     ]
     if jobs:
-        _train_jobs(crew, jobs, settings, narrator)
+        _train_jobs(pool, jobs, settings, narrator)
     else:
         narrator.say("training: done before")
     for folder in folders:
@@ -78,7 +78,7 @@ def _train(crew: WorkerPool, folders: list[Path], settings: StudySettings, base:
 
 
 def _train_jobs(
-    crew: WorkerPool, jobs: list[training.TrainingJob], settings: StudySettings, narrator: Narrator
+    pool: WorkerPool, jobs: list[training.TrainingJob], settings: StudySettings, narrator: Narrator
 ) -> None:
     done = [0] * len(jobs)
     with narrator.stage(f"training {len(jobs)} heads, {settings.updates} updates each"), training_bar(narrator) as bar:
@@ -88,7 +88,7 @@ def _train_jobs(
             done[number] = updates
             bar.update(total, completed=sum(done), text=f"{jobs[number].name} loss {loss:.4f}")
 
-        for number, trained in crew.each(training.train, [(job,) for job in jobs], told):
+        for number, trained in pool.each(training.train, [(job,) for job in jobs], told):
             done[number] = settings.updates
             _keep(trained, narrator)
 
@@ -121,7 +121,7 @@ def _check_common(folder: Path, seed: int) -> None:
     )
 
 
-def _draw(crew: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
+def _draw(pool: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
     missing = [
         (folder, seed, settings, base)
         for folder in folders
@@ -132,7 +132,7 @@ def _draw(crew: WorkerPool, folders: list[Path], settings: StudySettings, base: 
         narrator.say("draws: done before")
         return
     with narrator.stage(f"{settings.draws} draws per head at the start, and the cost of a replan"):
-        for number, _ in crew.each(first_draws.draw_and_time, missing):
+        for number, _ in pool.each(first_draws.draw_and_time, missing):
             folder, seed, *_ = missing[number]
             narrator.say(f"  {folder.name}, seed {seed}: done")
 

@@ -14,12 +14,12 @@ import lerobot_policy_quantile
 from lerobot_policy_quantile.backbone import load_pi05_weights
 from lerobot_policy_quantile.backbone.recognise import recognise
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.policy.base_checkpoint import load_base_weights, processors_from_base
 from lerobot_policy_quantile.policy.normalisation import normalisation_range
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, STATE_DIM
-from lerobot_policy_quantile.scenes.demonstrations import CAMERA_KEYS
 from lerobot_policy_quantile.studies.two_demo.demos import Lesson
 from lerobot_policy_quantile.studies.two_demo.records import DemonstrationRecord
 from lerobot_policy_quantile.studies.two_demo.settings import StudySettings

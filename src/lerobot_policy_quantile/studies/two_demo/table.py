@@ -4,6 +4,7 @@ from rich.table import Table
 
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Study
 from lerobot_policy_quantile.studies.two_demo.result import Result
+from lerobot_policy_quantile.util.tables import boxed
 
 DETERMINISTIC_NOTE = (
     "median, L1 and L2 run one episode per training seed (the median twice, as a check); a close one is decided by"
@@ -14,10 +15,7 @@ COLUMNS = ("head", "decoder", "success", "rate", "95 % interval", "paper", "pass
 
 def arm_table(arm: Arm) -> Table:
     """One line per head and decoder; sides are those of the successes."""
-    table = Table(*COLUMNS, title=f"{arm.name}: {arm.instruction}", title_justify="left", header_style="bold")
-    for result in arm.results():
-        table.add_row(*row(result))
-    return table
+    return boxed(f"{arm.name}: {arm.instruction}", COLUMNS, map(row, arm.results()))
 
 
 def row(result: Result) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from lerobot_policy_quantile.drawing.palette import decoder_name
 from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.studies.two_demo import records
 from lerobot_policy_quantile.studies.two_demo.records import load_study
+from lerobot_policy_quantile.studies.two_demo.report.names import decoder_name
 from lerobot_policy_quantile.studies.two_demo.report.pictures import VIDEO_BYTES, films
 from lerobot_policy_quantile.studies.two_demo.report.study_page import FIGURES, HTML, MARKDOWN, flattened, make_report
 

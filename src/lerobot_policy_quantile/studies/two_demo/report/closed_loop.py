@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from lerobot_policy_quantile.drawing.figure import Figure, LegendEntry
-from lerobot_policy_quantile.drawing.palette import HEADS, decoder_name
 from lerobot_policy_quantile.drawing.svg import BOTTOM, PERCENT, RIGHT, TOP, WIDTH, Axis, Panel, data_range
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Places, RolloutRecord
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name
 from lerobot_policy_quantile.studies.two_demo.result import Result
 
 Array = np.ndarray[Any, Any]

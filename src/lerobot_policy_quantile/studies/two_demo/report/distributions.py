@@ -4,10 +4,10 @@ import numpy as np
 from jaxtyping import Float
 
 from lerobot_policy_quantile.drawing.figure import Figure, LegendEntry
-from lerobot_policy_quantile.drawing.palette import DIMENSIONS, HEADS, decoder_name
 from lerobot_policy_quantile.drawing.svg import NARROW, Axis, Panel, data_range
 from lerobot_policy_quantile.studies.two_demo.records import MOTION, Arm, FirstDraws, RolloutRecord
 from lerobot_policy_quantile.studies.two_demo.report.closed_loop import setting_name
+from lerobot_policy_quantile.studies.two_demo.report.names import DIMENSIONS, HEADS, decoder_name
 from lerobot_policy_quantile.util.quantiles import Array, quantile_at
 
 BINS = 32

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from lerobot_policy_quantile.drawing.palette import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Study, training_seeds
 from lerobot_policy_quantile.studies.two_demo.report.closed_loop import results_of, setting_name
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.report.training import mean_costs
 from lerobot_policy_quantile.studies.two_demo.result import Result
 
@@ -17,7 +17,6 @@ PAPER_EPISODES = 100
 PAPER_UPDATES = 6000
 PAPER_ACTIONS = {False: 315, True: 430}
 """Length of the paper's demonstrations, without and with the obstacle."""
-PAPER_BEST_WITH_OBSTACLE = 15.0
 ENOUGH_POLICIES = 3
 """Trained policies from which on deterministic episodes are judged. Each trained policy decides its one episode, and a
 close one is decided by rounding: the same command can end differently on another processor."""

@@ -10,9 +10,9 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from lerobot_policy_quantile.drawing.figure import Picture
-from lerobot_policy_quantile.drawing.palette import decoder_name
 from lerobot_policy_quantile.studies.two_demo.records import Arm, DemonstrationRecord, Places, RolloutRecord
 from lerobot_policy_quantile.studies.two_demo.report.closed_loop import on_the_table, setting_name
+from lerobot_policy_quantile.studies.two_demo.report.names import decoder_name
 
 Array = np.ndarray[Any, Any]
 

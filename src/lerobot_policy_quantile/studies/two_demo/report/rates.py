@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lerobot_policy_quantile.drawing.figure import Figure, LegendEntry
-from lerobot_policy_quantile.drawing.palette import decoder_name, is_deterministic
 from lerobot_policy_quantile.drawing.svg import BOTTOM, PERCENT, TOP, WIDTH, Axis, Panel
+from lerobot_policy_quantile.studies.two_demo.report.names import decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.result import Result
 
 CAPTION = (

@@ -1,6 +1,5 @@
 """A two-demonstration study as a page: `report.html`, which needs no other file, and `report.md` with its figures."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lerobot_policy_quantile.drawing.figure import Figure, Picture
-from lerobot_policy_quantile.drawing.palette import HEADS, decoder_name, style_sheet
+from lerobot_policy_quantile.drawing.palette import style_sheet
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Study
 from lerobot_policy_quantile.studies.two_demo.report import findings
 from lerobot_policy_quantile.studies.two_demo.report.closed_loop import (
@@ -24,10 +23,12 @@ from lerobot_policy_quantile.studies.two_demo.report.closed_loop import (
 )
 from lerobot_policy_quantile.studies.two_demo.report.demonstrations import demonstration_figure
 from lerobot_policy_quantile.studies.two_demo.report.distributions import histograms_figure, spread_figure
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name
 from lerobot_policy_quantile.studies.two_demo.report.pictures import demonstration_shots, films, separation
 from lerobot_policy_quantile.studies.two_demo.report.rates import Rates, rates_figure
 from lerobot_policy_quantile.studies.two_demo.report.training import cost_figure, curves_figure, mean_costs
 from lerobot_policy_quantile.studies.two_demo.result import Result
+from lerobot_policy_quantile.util.files import write_text
 
 HTML, MARKDOWN, FIGURES = "report.html", "report.md", "report_figures"
 
@@ -54,9 +55,7 @@ class Report:
         shutil.rmtree(folder / FIGURES, ignore_errors=True)
         fresh.replace(folder / FIGURES)
         for name, text in ((MARKDOWN, self.markdown), (HTML, self.html)):
-            part = folder / f".{name}.{os.getpid()}.part"
-            part.write_text(text, encoding="utf-8")
-            part.replace(folder / name)
+            write_text(folder / name, text)
         return folder / HTML
 
 

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from statistics import median
 
 from lerobot_policy_quantile.drawing.figure import Figure
-from lerobot_policy_quantile.drawing.palette import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.report.rates import Rates, rates_figure
 from lerobot_policy_quantile.studies.two_demo.result import Result
 from lerobot_policy_quantile.studies.two_demo.summary import ArmSummary, Outcomes, pooled
+from lerobot_policy_quantile.util.tables import markdown
 
 LEAST_FREE, LEAST_BEST = 85.0, 90.0
 """Rates aimed at: every quantile decoder without the obstacle, the best one with it."""
@@ -214,4 +215,4 @@ def _legend() -> list[str]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
+    return markdown(header, rows).splitlines()

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from lerobot_policy_quantile.drawing.figure import Figure, LegendEntry
-from lerobot_policy_quantile.drawing.palette import HEADS
 from lerobot_policy_quantile.drawing.svg import NARROW, Axis, Panel, data_range
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS
 
 LOSSES = {"quantile": "pinball loss", "l1": "absolute error", "l2": "squared error", "flow": "squared velocity error"}
 

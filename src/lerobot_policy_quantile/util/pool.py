@@ -1,4 +1,9 @@
-"""Several pieces of work at once, each in a process, with word of how it goes; one worker means in this process."""
+"""Several pieces of work at once, each in a process, with word of how it goes; one worker means in this process.
+
+A piece that fails ends the whole. The closed loop has workers of its own (`evaluation/engine.py`), because an episode
+that raises, hangs or kills its process costs that episode one attempt; processes that train together are started by
+`pretraining/launch.py`, because none can go on without the others.
+"""
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
@@ -7,8 +12,7 @@ from queue import Empty
 from types import TracebackType
 from typing import Any, Self
 
-from lerobot_policy_quantile.evaluation.worker import end_with_parent
-from lerobot_policy_quantile.util.processes import give_back_memory
+from lerobot_policy_quantile.util.processes import end_with_parent, give_back_memory
 
 _POLL_SECONDS = 0.5
 

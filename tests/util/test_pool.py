@@ -1,4 +1,4 @@
-"""Worker processes of a study do not outlive it."""
+"""Worker processes do not outlive those who started them."""
 
 import subprocess
 import sys
@@ -7,12 +7,12 @@ import time
 import psutil
 import pytest
 
-from lerobot_policy_quantile.studies.two_demo.crew import WorkerPool
+from lerobot_policy_quantile.util.pool import WorkerPool
 from tests.support.waiting import PATIENCE, wait_until
 
 SCRIPT = """
 import time
-from lerobot_policy_quantile.studies.two_demo.crew import WorkerPool
+from lerobot_policy_quantile.util.pool import WorkerPool
 with WorkerPool(2) as crew:
     list(crew.each(time.sleep, [(600,), (600,)]))
 """

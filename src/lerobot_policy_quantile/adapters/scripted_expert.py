@@ -1,0 +1,58 @@
+"""The scripted expert as a policy of the closed loop."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from lerobot_policy_quantile.contract import Chunk, Observation, World
+
+if TYPE_CHECKING:
+    from lerobot_policy_quantile.scenes.contract import Scene
+    from lerobot_policy_quantile.scenes.experts.detour import Detour
+    from lerobot_policy_quantile.scenes.experts.waypoints import WaypointExpert
+
+EXPERT, SCRIPTED = "expert", "scripted"
+"""Two names of the scripted expert."""
+
+
+@dataclass(frozen=True)
+class ExpertPolicy:
+    """The scripted expert as a policy: it looks at the scene's layout and answers one action at a time."""
+
+    side: str = "straight"
+    n_action_steps: int = 1
+    needs_images: bool = False
+    looks_at_world: bool = True
+
+    @property
+    def context(self) -> Mapping[str, str]:
+        """Its route."""
+        return {"policy": f"scripted expert, {self.side}"}
+
+    def begin(self, seed: int, world: World, decoder: str) -> "WaypointExpert | Detour":
+        """The way points of one episode; nothing is decoded."""
+        from lerobot_policy_quantile.scenes.experts.detour import expert_for
+        from lerobot_policy_quantile.scenes.experts.waypoints import Route
+
+        scene, route = cast("Scene", world), Route(self.side)
+        return expert_for(scene, route.around_obstacle() if scene.obstacle else route)
+
+    def act(self, observations: Sequence[Observation], memories: Sequence["WaypointExpert | Detour"]) -> list[Chunk]:
+        """One action for each."""
+        return [
+            Chunk(expert.act(observation.state)[None])
+            for observation, expert in zip(observations, memories, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def is_expert(source: str) -> bool:
+    """Whether a policy source names the scripted expert."""
+    return source.split(":")[0] in (EXPERT, SCRIPTED)
+
+
+def expert_side(source: str) -> str:
+    """The side in `expert:left`; straight ahead without one."""
+    return source.partition(":")[2] or "straight"
