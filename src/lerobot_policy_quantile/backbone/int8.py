@@ -4,12 +4,12 @@ Weights are rounded once, symmetrically per output channel; activations are scal
 call. Sums are exact integers. CPUs with VNNI add products of bytes in one instruction; without it the range of the
 activations is halved, because a pair of products would overflow 16 bits.
 
-The kernel is torch's; only the choice of scales and layout is made here. Libraries that do the same were measured on the
-layers of the full-size model (`benchmarks/int8_speed.py`; one thread, AVX-512 with VNNI, torch 2.11, torchao 0.18):
+The kernel is torch's; only scales and layout are chosen here. Libraries that do the same were measured on the layers of
+the full-size model (`benchmarks/int8_speed.py`; one thread, AVX-512 with VNNI, torch 2.11, torchao 0.18):
 - torch.ao's dynamic module runs the same kernel in the same time, but halves the range with VNNI, too, for twice the
   error, and torch has announced its removal
-- torchao scales each row of the activations, for less than half the error, but takes 1.4 to 2.3 times as long; through
-  torch.compile 1.1 to 1.6 times, and then it needs a C++ compiler and minutes for every shape
+- torchao scales each row of the activations, for about half the error, but takes 1.4 to 2.3 times as long; through
+  torch.compile 1.1 to 1.6 times, and then it needs a C++ compiler and compiles every shape anew
 """
 
 from typing import Any
