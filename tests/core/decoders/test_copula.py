@@ -99,5 +99,4 @@ def test_a_copula_of_another_size_is_refused():
 def test_only_the_copula_takes_a_correlation():
     shared = parse_decoder("shared")
     assert shared.with_copula(torch.eye(SIZE)) is shared
-    assert parse_decoder("copula").needs_copula
-    assert not shared.needs_copula
+    assert torch.equal(parse_decoder("copula").with_copula(torch.eye(SIZE)).temporal.correlation, torch.eye(SIZE))

@@ -84,11 +84,6 @@ class Decoder:
         parts = [self.law, self.coupling, self.temporal, self.marginal, f"gripper at {self.gripper}"]
         return " | ".join(map(str, parts))
 
-    @property
-    def needs_copula(self) -> bool:
-        """Whether it can only be used with a correlation fitted to training data."""
-        return isinstance(self.temporal, CopulaLatents)
-
     def with_grippers(self, grippers: Sequence[int]) -> "Decoder":
         """The same decoder for a robot whose grippers are these action dimensions."""
         return replace(self, grippers=tuple(grippers))
