@@ -152,9 +152,7 @@ def field_notes(config: type) -> dict[str, tuple[str, str]]:
         above = [line.strip() for line in source[: field.lineno - 1] if re.match(r"    # \w", line)]
         code, _, note = source[field.lineno - 1].partition("  # ")
         if not note or not above:
-            raise ValueError(
-                f"{config.__name__}.{field.target.id} needs an explanation behind it; got {code.strip()!r}"
-            )
+            raise ValueError(f"{config.__name__}.{field.target.id} must have a comment behind it; got {code.strip()!r}")
         notes[field.target.id] = above[-1].removeprefix("# "), note
     return notes
 

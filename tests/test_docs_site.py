@@ -154,4 +154,4 @@ def test_a_broken_link_stops_the_build(tmp_path, text):
     (tmp_path / "mkdocs.yml").write_text(yaml.dump(small))
     done = build(tmp_path / "site", tmp_path / "mkdocs.yml")
     assert done.returncode == 1
-    assert "Aborted with 1 warnings in strict mode" in done.stderr
+    assert done.stderr.count("WARNING") == 1
