@@ -29,9 +29,8 @@ def summary_page(found: Sequence[ArmSummary]) -> str:
     """The page over all summaries of one study."""
     arms = _by_arm(found)
     lines = ["# The two-demonstration study", "", PURPOSE, "", *_circumstances(found), "", "## Targets", ""]
-    lines += _table(
-        ("target", "measured", "result"), [row for arm, parts in arms.items() for row in _targets(arm, parts)]
-    )
+    targets = [row for arm, parts in arms.items() for row in _targets(arm, parts)]
+    lines += _table(("target", "measured", "result"), targets)
     lines += ["", "## At a glance", "", *_glance(arms), "", f"![Success rates; the tables below list them]({FIGURE})"]
     for arm, parts in arms.items():
         lines += ["", f"## {arm}", "", *_arm(parts)]
@@ -208,8 +207,7 @@ def _legend() -> list[str]:
         " (`docs/explanation/intervals.md`), followed by the rates of the lowest and the highest seed.",
         "- Left / right: the side on which successes first passed the obstacle, or its place where there is none.",
         "- Touched: episodes in which anything touched the obstacle, successes included. Steps: mean actions.",
-        "- What differs from the paper's experiment: `docs/guides/studies.md`."
-        " Arms and seeds without a file have not run.",
+        "- Differences from the paper: `docs/guides/studies.md`. Arms and seeds without a file have not run.",
         "- The files beside this page hold one letter per episode in the order of their numbers: l left, r right, n"
         " never passed; a capital is a success, e an error.",
     ]
