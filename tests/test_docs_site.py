@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.configuration_quantile import CHOICES, QuantileConfig
-from scripts.docs_reference import cli_page, commands, configuration_page, field_notes
+from scripts.docs_reference import cli_page, commands, configuration_page, field_notes, on_page_markdown
 from tests.support.pages import DOCS, ROOT
 
 GENERATED = {"reference/cli.md": cli_page, "reference/configuration.md": configuration_page}
@@ -61,6 +61,10 @@ def test_the_configuration_reference_lists_every_field_and_every_choice():
     assert [
         (field, choice) for field, all_ in CHOICES.items() for choice in all_ if choice not in notes[field][1]
     ] == []
+
+
+def test_escaped_bars_inside_code_lose_their_backslash_and_others_keep_it():
+    assert on_page_markdown(r"| `str \| None` | one \| two | `x` |") == r"| `str | None` | one \| two | `x` |"
 
 
 def test_a_field_without_an_explanation_is_noticed():
@@ -154,4 +158,4 @@ def test_a_broken_link_stops_the_build(tmp_path, text):
     (tmp_path / "mkdocs.yml").write_text(yaml.dump(small))
     done = build(tmp_path / "site", tmp_path / "mkdocs.yml")
     assert done.returncode == 1
-    assert "Aborted with 1 warnings in strict mode" in done.stderr
+    assert done.stderr.count("WARNING") == 1

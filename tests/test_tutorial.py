@@ -16,7 +16,7 @@ SMALLER = {
         "SIZE = 96": "SIZE = 32",
         "range(8), range(8, 12)": "range(2), range(2, 3)",
         'Route("straight"))': 'Route("straight"), limit=15)',
-        "--batch_size=32 --steps=1000 --log_freq=100": "--batch_size=4 --steps=2 --log_freq=1",
+        "--batch_size=16 --steps=500 --log_freq=50": "--batch_size=4 --steps=2 --log_freq=1",
         "--camera-size 96 --indices 12-19": "--camera-size 32 --indices 2 --limit 12 --no-video",
         "--size 96": "--size 32 --requests 2",
     },
