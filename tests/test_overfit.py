@@ -9,7 +9,6 @@ from lerobot.policies.factory import make_policy
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from lerobot_policy_quantile.backbone import KeyValue, Prefix
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
@@ -29,22 +28,16 @@ def dataset(tmp_path_factory) -> LeRobotDataset:
 
 
 def fit(dataset: LeRobotDataset, head: str, updates: int) -> tuple[QuantilePolicy, dict[str, Tensor], Any]:
-    """Train on all frames; returns the policy, its training data and the way back to action units.
-
-    The VLM is frozen, so its prefix is computed once and rows of it are used again.
+    """Train on all frames, each read once by the frozen VLM; returns the policy, its training data and the way back to
+    action units.
     """
     torch.manual_seed(0)
-    config = QuantileConfig(
-        backbone="tiny", device="cpu", head=head, chunk_size=2, n_action_steps=2, drop_ratio=0.1, optimizer_lr=2e-3
-    )
+    sizes = {"backbone": "tiny", "device": "cpu", "chunk_size": 2, "n_action_steps": 2}
+    config = QuantileConfig(**sizes, head=head, drop_ratio=0.1, optimizer_lr=2e-3, prefix_cache="memory")
     policy = make_policy(config, ds_meta=dataset.meta).train()
     before, after = make_quantile_pre_post_processors(config, dataset.meta.stats)
     data = before(default_collate([dataset[i] for i in range(len(dataset))]))
-    data = {key: value for key, value in data.items() if isinstance(value, Tensor)} | {
-        "row": torch.arange(len(dataset))
-    }
-    everything = policy.prefix(data)
-    policy._prefix = lambda batch: rows_of(everything, batch["row"])
+    data = {key: value for key, value in data.items() if isinstance(value, Tensor)}
     optimizer = config.get_optimizer_preset().build(policy.get_optim_params())
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, updates)
     draw = torch.Generator().manual_seed(0)
@@ -55,11 +48,6 @@ def fit(dataset: LeRobotDataset, head: str, updates: int) -> tuple[QuantilePolic
         optimizer.zero_grad()
         schedule.step()
     return policy.eval(), data, after
-
-
-def rows_of(prefix: Prefix, rows: Tensor) -> Prefix:
-    layers = tuple(KeyValue(layer.keys[rows], layer.values[rows]) for layer in prefix.layers)
-    return Prefix(layers, prefix.valid[rows], prefix.pooled[rows])
 
 
 def test_quantiles_are_calibrated_and_span_both_modes(dataset):

@@ -24,10 +24,10 @@ from lerobot_policy_quantile.policy.normalisation import (
     put_exact_quantiles,
     write_exact_statistics,
 )
+from lerobot_policy_quantile.policy.tokenizer import load_tokenizer
 from lerobot_policy_quantile.processor_quantile import (
     ImageStep,
     PromptTokenizerStep,
-    load_tokenizer,
     make_quantile_pre_post_processors,
     prompt_text,
     state_bins,

@@ -24,7 +24,7 @@ from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 config = PreTrainedConfig.from_pretrained(sys.argv[1])
 policy = get_policy_class(config.type).from_pretrained(sys.argv[1])
 make_pre_post_processors(config, pretrained_path=sys.argv[1])
-from lerobot_policy_quantile.processor_quantile import load_tokenizer
+from lerobot_policy_quantile.policy.tokenizer import load_tokenizer
 print("tokens:", load_tokenizer("shipped").get_vocab_size())
 print("file:", sys.modules[type(policy).__module__].__file__)
 """

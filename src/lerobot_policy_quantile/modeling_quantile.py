@@ -6,7 +6,7 @@ Axes: b batch, h chunk step, d action dim, k level.
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from huggingface_hub import ModelCard
@@ -15,27 +15,33 @@ from lerobot.configs import PreTrainedConfig
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.processor import PolicyAction, PolicyProcessorPipeline
 from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
-from safetensors.torch import load_file
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone import Backbone, BackboneInputs, Prefix
 from lerobot_policy_quantile.backbone.weights import load_own_weights
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core._devices import send
-from lerobot_policy_quantile.core.decoders import Decoded, Decoder, parse_decoder
+from lerobot_policy_quantile.core.decoders import Decoder, parse_decoder
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.heads import Expert, Prediction, QuantileHead, training_loss
 from lerobot_policy_quantile.core.losses import Reduction
-from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from lerobot_policy_quantile.policy.assembly import build_backbone, build_head
-from lerobot_policy_quantile.policy.checkpoint_config import portable, require_same_meaning
+from lerobot_policy_quantile.policy.checkpoint_config import (
+    portable,
+    require_same_meaning,
+    saved_config,
+    stored_copula,
+)
+from lerobot_policy_quantile.policy.decoding import DecodedChunk, Distribution, decode_rows, in_action_units
 from lerobot_policy_quantile.policy.grippers import settle_grippers
 from lerobot_policy_quantile.policy.initial_weights import find_initial_weights
 from lerobot_policy_quantile.policy.label_noise import keep_labels, keyed_generator
 from lerobot_policy_quantile.policy.micro_batches import in_micro_batches
 from lerobot_policy_quantile.policy.model_card import lerobots_card, make_model_card
 from lerobot_policy_quantile.policy.normalisation import exact_quantiles_of, put_exact_quantiles
-from lerobot_policy_quantile.policy.prefix_reuse import SeenFrames
+from lerobot_policy_quantile.policy.parameter_groups import parameter_groups
+from lerobot_policy_quantile.policy.prefix_reuse import PrefixReuse
+from lerobot_policy_quantile.policy.tokenizer import load_tokenizer
 from lerobot_policy_quantile.policy.training_log import TrainingLog
 from lerobot_policy_quantile.policy.training_step import (
     Labels,
@@ -45,28 +51,7 @@ from lerobot_policy_quantile.policy.training_step import (
     read_labels,
     training_log,
 )
-from lerobot_policy_quantile.processor_quantile import load_tokenizer, require_cameras
-
-COPULA_FILE = "copula.safetensors"
-"""Beside a checkpoint: `correlation`, what `core.decoders.fit_copula` found in its training data."""
-
-
-class Distribution(NamedTuple):
-    """A chunk and the law it was decoded from, in the robot's action units."""
-
-    actions: Float[Tensor, "b h d"]
-    quantiles: Float[Tensor, "b h d k"] | None
-    """Increasing along the last axis; None for heads that predict no distribution."""
-    levels: Float[Tensor, " k"] | None
-
-
-class DecodedChunk(NamedTuple):
-    """A chunk, its law and the rank each action was read at; all but the ranks in the robot's action units."""
-
-    actions: Float[Tensor, "b h d"]
-    quantiles: Float[Tensor, "b h d k"] | None
-    levels: Float[Tensor, " k"] | None
-    ranks: Float[Tensor, "b h d"] | None
+from lerobot_policy_quantile.processor_quantile import require_cameras
 
 
 class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
@@ -105,9 +90,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
                 parameter.data = parameter.data.float()
         # (run, forwards): the key of all training randomness. Drawn once, kept in the checkpoint.
         self.register_buffer("noise_key", torch.stack([torch.randint(2**31, ()), torch.tensor(0)]))
-        self._seen_frames: SeenFrames | None = None
-        if config.prefix_cache is not None and dataset_meta is not None:
-            self._seen_frames = SeenFrames(config.prefix_cache, int(dataset_meta.total_frames))
+        self._prefix_reuse = PrefixReuse.of(config.prefix_cache, dataset_meta)
         self._decoder = parse_decoder(config.decoder).with_grippers(config.gripper_dims)
         self._correlation: Tensor | None = None
         self._next_seed = config.episode_seed
@@ -125,8 +108,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         forward, so that the host need not wait for this one.
         """
         self._last_log.read()
-        cached = self.training and self.config.prefix_cache is not None
-        digests = self._frame_memory(batch).digests(batch, self.config.image_features) if cached else None
+        reuse = self._prefix_reuse if self.training else None
+        digests = None if reuse is None else reuse.digests(batch, self.config.image_features)
         labels = read_labels(batch, self.noise_key, (self.config.chunk_size, self.config.action_dim), digests)
         loss, numbers = self._loss(batch, labels, reduction)
         log = training_log(self.head, numbers)
@@ -148,35 +131,20 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
             )
             keep = send(keep, target.device)
         generator = keyed_generator(*key, *labels.frames)
-        if labels.digests:
-            prefix = self._frame_memory(batch).prefix(labels.frames, labels.digests, batch, self)
+        if labels.digests and self._prefix_reuse is not None:
+            prefix = self._prefix_reuse.prefix(labels.frames, labels.digests, batch, self)
         else:
             prefix = self.prefix(batch | {OBS_LANGUAGE_ATTENTION_MASK: labels.text_on_host})
         expert = RecordingExpert(self._expert(prefix, generator=generator))
-        with torch.autocast(target.device.type, enabled=False):
+        with torch.autocast(target.device.type, enabled=False):  # `keep_labels` has dropped what is to be dropped
             loss = training_loss(
                 self.head, expert, target, keep, drop_ratio=0.0, generator=generator, reduction=reduction
             )
         return loss, measured(self.head, loss, expert.features, labels)
 
     def get_optim_params(self) -> list[dict[str, Any]]:
-        """Prompts with their own rate and no decay; everything else that is trained (App. B). The head may have
-        a rate of its own too: it starts from nothing where the expert starts from a pretrained one.
-        """
-        config = self.config
-        prompts = list(self.backbone.prompt_parameters())
-        head = [] if config.optimizer_head_lr is None else list(self.head.parameters())
-        known = {id(p) for p in (*prompts, *head)}
-        rest = [p for p in self.parameters() if id(p) not in known]
-        decay = config.optimizer_weight_decay
-        groups: list[dict[str, Any]] = [
-            {"params": rest, "lr": config.optimizer_lr, "weight_decay": decay},
-            {"params": head, "lr": config.optimizer_head_lr, "weight_decay": decay},
-            {"params": prompts, "lr": config.optimizer_prompt_lr, "weight_decay": 0.0},
-        ]
-        for group in groups:
-            group["params"] = [p for p in group["params"] if p.requires_grad and p.numel()]
-        return [group for group in groups if group["params"]]
+        """Prompts, the head if it has a rate of its own, and everything else that is trained (App. B)."""
+        return parameter_groups(self, self.backbone, self.head, self.config)
 
     # --- acting -------------------------------------------------------------------------------
 
@@ -229,8 +197,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
     ) -> Distribution:
         """The next chunk together with its quantiles, both in action units, on the CPU.
 
-        `postprocessor` is the policy's own: the one place that knows the units. `episodes`, one per row, come from
-        `begin_episode` and may come and go from batch to batch; left out, they are those begun by `reset`.
+        `postprocessor` is the policy's own. `episodes`, one per row, come from `begin_episode` and may come and go
+        from batch to batch; left out, they are those begun by `reset`.
         """
         return Distribution(*self.predict_decoded(batch, postprocessor, episodes=episodes)[:3])
 
@@ -246,12 +214,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         """`predict_distribution` with the ranks, and with a decoder of its own for every row that has one."""
         episodes = self._episodes_of(batch) if episodes is None else episodes
         actions, prediction, ranks = self._decode(batch, episodes, decoders)
-        law = prediction.quantiles
-        if law is None:
-            return DecodedChunk(postprocessor(actions), None, None, None)
-        # Units are per action dimension, the last axis of what the postprocessor takes.
-        quantiles = postprocessor(law.quantiles.transpose(-1, -2)).transpose(-1, -2)
-        return DecodedChunk(postprocessor(actions), quantiles, law.levels.to(quantiles.device), ranks)
+        return in_action_units(actions, prediction.quantiles, ranks, postprocessor)
 
     def choose_decoder(self, text: str) -> Decoder:
         """The decoder of that text, for episodes that want another than the policy's own."""
@@ -320,15 +283,6 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         seen = [torch.ones(len(image), dtype=torch.bool) for image in images]  # on the host, where it is known
         return BackboneInputs(images, seen, batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK].bool())
 
-    def _frame_memory(self, batch: dict[str, Tensor]) -> SeenFrames:
-        """Where prefixes of training frames are kept: the VLM reads each frame once."""
-        if self._seen_frames is None or "index" not in batch:
-            raise ValueError(
-                "prefix_cache needs to know the dataset and each sample's frame: make the policy with LeRobot's"
-                f" make_policy(..., ds_meta=...) and give batches an `index`; got {sorted(batch)}"
-            )
-        return self._seen_frames
-
     def _expert(self, prefix: Prefix, **source: Any) -> Expert:
         """The backbone's expert in its own precision, its features in the head's (float32)."""
         return PreciseExpert(self.backbone.expert(prefix, **source), self._autocast)
@@ -350,16 +304,14 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         fills the saved processors from `dataset_meta.stats`, without a call into this package: here, and nowhere else,
         the metadata in memory gets other statistics, those with exact q01 and q99.
         """
+        saved = saved_config(pretrained_name_or_path, kwargs)
+        require_same_meaning(saved, saved if config is None else config)
         if kwargs.get("dataset_meta") is not None:
             put_exact_quantiles(kwargs["dataset_meta"])
-        where = {name: kwargs[name] for name in _SOURCE_ARGUMENTS if name in kwargs}
-        saved = PreTrainedConfig.from_pretrained(pretrained_name_or_path, **where)
-        require_same_meaning(saved, saved if config is None else config)
         kwargs |= {"strict": True, "load_backbone_weights": False}
         policy: Self = super().from_pretrained(pretrained_name_or_path, config=config or saved, **kwargs)
-        fitted = Path(pretrained_name_or_path) / COPULA_FILE
-        if fitted.is_file():
-            policy.use_copula(load_file(fitted)["correlation"])
+        if (correlation := stored_copula(pretrained_name_or_path)) is not None:
+            policy.use_copula(correlation)
         return policy
 
     @classmethod
@@ -388,27 +340,3 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         """LeRobot's model card with what is ours: base model, head, levels, decoder."""
         card = lerobots_card(self, dataset_repo_id, model_type, license, tags, cfg, dataset_meta)
         return make_model_card(card, self.config, self._last_log.read())
-
-
-def decode_rows(law: QuantileFunction, episodes: Sequence[Episode], decoders: Sequence[Decoder]) -> Decoded:
-    """Every row by its own decoder; rows that share one are decoded together."""
-    if len(set(decoders)) == 1:
-        return decoders[0].decode(law, episodes)
-    decoded = Decoded(law.quantiles.new_empty(law.shape), law.quantiles.new_empty(law.shape))
-    for decoder in dict.fromkeys(decoders):
-        rows = [row for row, own in enumerate(decoders) if own == decoder]
-        part = decoder.decode(QuantileFunction(law.levels, law.quantiles[rows]), [episodes[row] for row in rows])
-        for whole, piece in zip(decoded, part, strict=True):
-            whole[rows] = piece
-    return decoded
-
-
-_SOURCE_ARGUMENTS = (
-    "force_download",
-    "resume_download",
-    "proxies",
-    "token",
-    "cache_dir",
-    "local_files_only",
-    "revision",
-)

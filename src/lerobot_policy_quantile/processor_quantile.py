@@ -7,16 +7,13 @@
 Everything a pipeline needs is saved with it, the tokenizer too: a checkpoint folder moves freely.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from lerobot.configs import NormalizationMode, PipelineFeatureType, PolicyFeature
+from lerobot.configs import PipelineFeatureType, PolicyFeature
 from lerobot.lerobot_types import EnvTransition, TransitionKey
 from lerobot.policies.common.vla_utils import resize_with_pad_torch
 from lerobot.processor import (
@@ -27,15 +24,21 @@ from lerobot.processor import (
     make_default_policy_processor_steps,
     make_policy_processor_pipelines,
 )
-from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS, OBS_STATE
+from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS, OBS_STATE
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lerobot_policy_quantile.backbone.variants import VARIANTS
-from lerobot_policy_quantile.configuration_quantile import SHIPPED_TOKENIZER, QuantileConfig
+from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core._devices import send
-from lerobot_policy_quantile.policy.normalisation import with_exact_quantiles
+from lerobot_policy_quantile.policy.normalisation import needed_statistics, with_exact_quantiles
+from lerobot_policy_quantile.policy.tokenizer import (
+    fit_tokenizer,
+    load_tokenizer,
+    tokenize,
+    tokenizer_from_tensor,
+    tokenizer_to_tensor,
+)
 
 Features = dict[PipelineFeatureType, dict[str, PolicyFeature]]
 STATE_BINS = 256
@@ -96,26 +99,21 @@ class PromptTokenizerStep(_Step):
 
     def __post_init__(self) -> None:
         if self.source is not None:
-            self._use(load_tokenizer(self.source))
+            self._tokenizer = fit_tokenizer(load_tokenizer(self.source), self.max_length, self.vocab_size)
 
     def __call__(self, transition: EnvTransition) -> EnvTransition:
         """Add tokens and their validity to the observation."""
         if self._tokenizer is None:
             raise ValueError("the tokenizer's state is missing: give a source or load the saved step's state")
         observation = transition[TransitionKey.OBSERVATION]
-        encoded = self._tokenizer.encode_batch(transition[TransitionKey.COMPLEMENTARY_DATA][self.task_key])
-        for text in encoded:
-            if len(text.ids) > self.max_length:
-                raise ValueError(
-                    f"tokenizer_max_length must hold the whole prompt, {len(text.ids)} tokens; got {self.max_length};"
-                    " raise policy.tokenizer_max_length or shorten the instruction"
-                )
+        prompts = transition[TransitionKey.COMPLEMENTARY_DATA][self.task_key]
+        tokens, valid = tokenize(self._tokenizer, prompts, self.max_length)
         device = observation[OBS_STATE].device
         new = transition.copy()
         new[TransitionKey.OBSERVATION] = {
             **observation,
-            OBS_LANGUAGE_TOKENS: send(torch.tensor([text.ids for text in encoded]), device),
-            OBS_LANGUAGE_ATTENTION_MASK: send(torch.tensor([text.attention_mask for text in encoded]).bool(), device),
+            OBS_LANGUAGE_TOKENS: send(tokens, device),
+            OBS_LANGUAGE_ATTENTION_MASK: send(valid, device),
         }
         return new
 
@@ -124,27 +122,14 @@ class PromptTokenizerStep(_Step):
         return {"max_length": self.max_length, "vocab_size": self.vocab_size, "task_key": self.task_key}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The tokenizer's own JSON as bytes."""
-        if self._tokenizer is None:
-            return {}
-        return {"tokenizer_json": torch.tensor(list(self._tokenizer.to_str().encode()), dtype=torch.uint8)}
+        """The tokenizer itself."""
+        return {} if self._tokenizer is None else {"tokenizer_json": tokenizer_to_tensor(self._tokenizer)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a saved tokenizer; one given by `source` stays."""
         if self.source is None:
-            self._use(Tokenizer.from_str(bytes(state["tokenizer_json"].tolist()).decode()))
-
-    def _use(self, tokenizer: Tokenizer) -> None:
-        largest = max(tokenizer.get_vocab().values())
-        if self.vocab_size is not None and largest >= self.vocab_size:
-            raise ValueError(
-                f"tokenizer must fit the backbone's vocabulary of {self.vocab_size}; its largest token is {largest};"
-                " set policy.tokenizer to the one this backbone was made for"
-            )
-        tokenizer.no_truncation()
-        pad = (tokenizer.padding or {}).get("pad_id", 0)
-        tokenizer.enable_padding(length=self.max_length, pad_id=pad, pad_token=tokenizer.id_to_token(pad))
-        self._tokenizer = tokenizer
+            saved = tokenizer_from_tensor(state["tokenizer_json"])
+            self._tokenizer = fit_tokenizer(saved, self.max_length, self.vocab_size)
 
 
 @ProcessorStepRegistry.register(name="quantile_images")
@@ -187,7 +172,7 @@ def make_quantile_pre_post_processors(
     dataset_meta = getattr(config, "_runtime_dataset_meta", None) if dataset_meta is None else dataset_meta
     if dataset_meta is not None:
         stats = with_exact_quantiles(stats, dataset_meta)
-    default = make_default_policy_processor_steps(config, _needed_statistics(config, stats))
+    default = make_default_policy_processor_steps(config, needed_statistics(config.normalization_mapping, stats))
     variant = VARIANTS[config.backbone]
     before = [
         default.rename_observations,
@@ -215,47 +200,6 @@ def prompt_text(task: str, bins: Iterable[int]) -> str:
     """pi0.5's prompt: task, state bins, and the opening of the answer."""
     clean = task.strip().replace("_", " ").replace("\n", " ")
     return f"Task: {clean}, State: {' '.join(map(str, bins))};\nAction: "
-
-
-def load_tokenizer(source: str) -> Tokenizer:
-    """A fast tokenizer from the package, a folder (tokenizer.json) or the hub, its padding token known."""
-    if source == SHIPPED_TOKENIZER:
-        text = resources.files(f"{__package__}.policy").joinpath("tokenizer.json").read_text(encoding="utf-8")
-        tokenizer = Tokenizer.from_str(text)
-        tokenizer.enable_padding(pad_id=tokenizer.token_to_id("<pad>"), pad_token="<pad>")
-        return tokenizer
-    folder = Path(source)
-    if folder.is_dir() and not (folder / "tokenizer_config.json").exists():
-        if not (folder / "tokenizer.json").exists():
-            raise ValueError(f"tokenizer must be a folder with tokenizer.json; got {source}, which has none")
-        fast: Any = PreTrainedTokenizerFast
-        return _with_padding(fast(tokenizer_file=str(folder / "tokenizer.json")), folder)
-    try:
-        fetched = AutoTokenizer.from_pretrained(source, use_fast=True)
-    except OSError as error:
-        reason = str(error).strip().split("\n", 1)[0]
-        raise ValueError(
-            f"tokenizer {source!r} cannot be had ({reason}); accept its licence on the hub and log in (hf auth login),"
-            " or set policy.tokenizer to a folder with tokenizer.json"
-        ) from error
-    return _with_padding(fetched, folder)
-
-
-def _with_padding(fast: Any, folder: Path) -> Tokenizer:
-    # A copy: the pipeline's padding must not leak into a tokenizer that others hold.
-    tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
-    if fast.pad_token_id is not None:
-        tokenizer.enable_padding(pad_id=fast.pad_token_id, pad_token=fast.pad_token)
-    elif tokenizer.padding is None:
-        known = [name for name in ("<pad>", "[PAD]") if tokenizer.token_to_id(name) is not None]
-        if not known:
-            raise ValueError(f"tokenizer must have a padding token; {folder} names none in {_files(folder)}")
-        tokenizer.enable_padding(pad_id=tokenizer.token_to_id(known[0]), pad_token=known[0])
-    return tokenizer
-
-
-def _files(folder: Path) -> str:
-    return json.dumps(sorted(path.name for path in folder.glob("*.json"))) if folder.is_dir() else "the hub's files"
 
 
 # --- images -----------------------------------------------------------------------------------
@@ -311,25 +255,3 @@ def require_finite_rows(key: str, values: Tensor, index: Tensor | None = None, v
         f"{key} must be finite; row {where[0]}{frame}, dimension {place} holds {float(values[tuple(where)])};"
         " repair this frame or leave it out"
     )
-
-
-def _needed_statistics(config: QuantileConfig, stats: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The statistics that normalisation reads; refuses a fresh pipeline that would not normalise at all."""
-    needed = {
-        NormalizationMode.QUANTILES: ("q01", "q99"),
-        NormalizationMode.QUANTILE10: ("q10", "q90"),
-        NormalizationMode.MIN_MAX: ("min", "max"),
-        NormalizationMode.MEAN_STD: ("mean", "std"),
-    }
-    chosen: dict[str, dict[str, Any]] = {}
-    for key, kind in ((OBS_STATE, "STATE"), (ACTION, "ACTION")):
-        names = needed.get(config.normalization_mapping.get(kind, NormalizationMode.IDENTITY), ())
-        missing = [name for name in names if name not in stats.get(key, {})]
-        if missing:
-            raise ValueError(
-                f"dataset_stats must hold {', '.join(missing)} of {key}; got {sorted(stats.get(key, {}))};"
-                " give a dataset's statistics or load saved processors"
-            )
-        if names:
-            chosen[key] = {name: stats[key][name] for name in names}
-    return chosen

@@ -7,9 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lerobot_policy_quantile import modeling_quantile, processor_quantile
+from lerobot_policy_quantile import modeling_quantile
 from lerobot_policy_quantile.backbone import VARIANTS, weights
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.policy import tokenizer
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from tests.backbone.lerobot_reference import lerobot_checkpoint
 from tests.support.policies import make_config
@@ -70,7 +71,7 @@ def test_a_tokenizer_that_cannot_be_had_is_refused_before_a_model_is_built(no_mo
     def fetch(source, **settings):
         raise OSError("You are trying to access a gated repo.\nMake sure")
 
-    monkeypatch.setattr(processor_quantile.AutoTokenizer, "from_pretrained", fetch)
+    monkeypatch.setattr(tokenizer.AutoTokenizer, "from_pretrained", fetch)
     meta = SimpleNamespace(features={})
     with pytest.raises(ValueError, match=r"tokenizer 'google/x' cannot be had \(You are .* gated repo\.\); accept its"):
         QuantilePolicy(make_config(tokenizer="google/x", grippers=[]), dataset_meta=meta)

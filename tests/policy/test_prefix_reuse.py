@@ -67,7 +67,7 @@ def test_another_vlm_or_changed_pictures_are_refused(tmp_path):
 def test_evaluation_and_checkpoints_know_nothing_of_it(tmp_path):
     policy = policy_of(prefix_cache="memory")
     policy.eval().forward(make_batch(policy.config))
-    assert policy._seen_frames._cache is None
+    assert policy._prefix_reuse._cache is None
     assert portable(policy.config).prefix_cache is None
 
 

@@ -1,1 +1,1 @@
-"""What LeRobot's three files need: parts, schedule, normalisation, label noise, prefix reuse, checkpoints."""
+"""What LeRobot's three files need: parts, tokenizer, normalisation, schedule, label noise, prefixes, checkpoints."""

@@ -1,12 +1,37 @@
-"""What a checkpoint's configuration promises: the settings its weights need, and no path of a machine."""
+"""What a checkpoint's configuration promises, the settings its weights need and no path of a machine; and what may
+lie beside it.
+"""
 
 import copy
 from pathlib import Path
+from typing import Any
 
+from jaxtyping import Float
 from lerobot.configs import PreTrainedConfig
 from lerobot.utils.constants import ACTION, OBS_STATE
+from safetensors.torch import load_file
+from torch import Tensor
 
 from lerobot_policy_quantile.configuration_quantile import WEIGHT_FIELDS, QuantileConfig
+
+COPULA_FILE = "copula.safetensors"
+"""Beside a checkpoint: `correlation`, what `core.decoders.fit_copula` found in its training data."""
+
+_SOURCE_ARGUMENTS = (
+    *("force_download", "resume_download", "proxies", "token"),
+    *("cache_dir", "local_files_only", "revision"),
+)
+
+
+def saved_config(source: str | Path, arguments: dict[str, Any]) -> PreTrainedConfig:
+    """The configuration of a checkpoint; of `from_pretrained`'s arguments, those that say where it comes from."""
+    return PreTrainedConfig.from_pretrained(source, **{n: arguments[n] for n in _SOURCE_ARGUMENTS if n in arguments})
+
+
+def stored_copula(source: str | Path) -> Float[Tensor, "c c"] | None:
+    """The ranks' correlation beside a checkpoint on this machine, if there is one."""
+    fitted = Path(source) / COPULA_FILE
+    return load_file(fitted)["correlation"] if fitted.is_file() else None
 
 
 def require_same_meaning(saved: PreTrainedConfig, asked: PreTrainedConfig) -> None:

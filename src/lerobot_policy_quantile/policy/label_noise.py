@@ -1,8 +1,9 @@
-"""Randomness of training that survives a restart and does not depend on how a batch is split.
+"""Which labels a training step drops (Sec. 3.3), and the generators that training draws from.
 
 A draw is a pure function of (run, forward, dataset frame). The first two live in the checkpoint; so a
-resumed run goes on bit for bit, and two processes with half a batch each drop the labels that one
-process would. Torch's global generator gives neither: a data loader draws from it whenever it starts.
+resumed run goes on bit for bit, and two processes with half a batch each, or one that takes its batch in
+pieces, drop the labels that one process would. Torch's global generator gives neither: a data loader
+draws from it whenever it starts.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def keep_labels(
     forward: int,
     frames: Sequence[int],
 ) -> Bool[Tensor, "b h d"]:
-    """`keep_mask` on the host, each sample's draw keyed by its own dataset frame. Paper Sec. 3.3."""
+    """`keep_mask` of `core.losses` on the host, each sample's draw keyed by its own dataset frame. Paper Sec. 3.3."""
     if drop_ratio == 0:
         return valid
     generator, scores = torch.Generator(), torch.empty(valid.flatten(1).shape)

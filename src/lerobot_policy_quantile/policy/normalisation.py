@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from lerobot.configs import NormalizationMode
 from lerobot.utils.constants import ACTION, OBS_STATE
 from numpy.typing import NDArray
 
@@ -107,6 +108,30 @@ def with_exact_quantiles(statistics: Mapping[str, Mapping[str, Any]], dataset_me
 def put_exact_quantiles(dataset_meta: Any) -> None:
     """Give a dataset's metadata, in memory, statistics with exact q01 and q99; its old ones are not written to."""
     dataset_meta.stats = with_exact_quantiles(dataset_meta.stats or {}, dataset_meta)
+
+
+def needed_statistics(
+    modes: Mapping[str, NormalizationMode], stats: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The statistics that normalisation reads; refuses a fresh pipeline that would not normalise at all."""
+    needed = {
+        NormalizationMode.QUANTILES: ("q01", "q99"),
+        NormalizationMode.QUANTILE10: ("q10", "q90"),
+        NormalizationMode.MIN_MAX: ("min", "max"),
+        NormalizationMode.MEAN_STD: ("mean", "std"),
+    }
+    chosen: dict[str, dict[str, Any]] = {}
+    for key, kind in ((OBS_STATE, "STATE"), (ACTION, "ACTION")):
+        names = needed.get(modes.get(kind, NormalizationMode.IDENTITY), ())
+        missing = [name for name in names if name not in stats.get(key, {})]
+        if missing:
+            raise ValueError(
+                f"dataset_stats must hold {', '.join(missing)} of {key}; got {sorted(stats.get(key, {}))};"
+                " give a dataset's statistics or load saved processors"
+            )
+        if names:
+            chosen[key] = {name: stats[key][name] for name in names}
+    return chosen
 
 
 def write_exact_statistics(root: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A training run's memory of frames: the frozen VLM reads each frame of the dataset once.
+"""Prefixes used again in a training run: the frozen VLM reads each frame of the dataset once.
 
 `--policy.prefix_cache=memory` keeps prefixes as long as the process lives, `--policy.prefix_cache=FOLDER` in a mapped
 file that later runs on the same dataset and frozen weights go on with.
@@ -6,7 +6,7 @@ file that later runs on the same dataset and frozen weights go on with.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from jaxtyping import Int
@@ -32,16 +32,26 @@ class Reader(Protocol):
         """What the VLM says about a processed batch."""
 
 
-class SeenFrames:
-    """The prefix cache of one dataset; opened when the first frames arrive."""
+class PrefixReuse:
+    """The prefix cache of one dataset of so many frames; opened when the first of them arrive."""
 
-    def __init__(self, place: str, frames: int) -> None:
+    def __init__(self, place: str, frames: int | None) -> None:
         self._place, self._frames = place, frames
         self._cache: PrefixCache | None = None
 
-    @staticmethod
-    def digests(batch: dict[str, Tensor], cameras: Iterable[str]) -> Int[Tensor, " b"]:
+    @classmethod
+    def of(cls, place: str | None, dataset_meta: Any) -> Self | None:
+        """As a configuration's `prefix_cache` asks for it; None without one."""
+        frames = None if dataset_meta is None else int(dataset_meta.total_frames)
+        return None if place is None else cls(place, frames)
+
+    def digests(self, batch: dict[str, Tensor], cameras: Iterable[str]) -> Int[Tensor, " b"]:
         """Of what the VLM reads of every frame of a processed batch, still on its device."""
+        if self._frames is None or "index" not in batch:
+            raise ValueError(
+                "prefix_cache needs to know the dataset and each sample's frame: make the policy with LeRobot's"
+                f" make_policy(..., ds_meta=...) and give batches an `index`; got {sorted(batch)}"
+            )
         return row_digests(_observed(batch, cameras).values())
 
     def prefix(self, frames: Sequence[int], digests: Sequence[int], batch: dict[str, Tensor], policy: Reader) -> Prefix:
@@ -56,11 +66,11 @@ class SeenFrames:
 
     def _open(self, policy: Reader, one: dict[str, Tensor]) -> PrefixCache:
         """The cache that fits what this policy says about one frame."""
-        shape = shape_of(policy.prefix(one), policy)
+        shape, frames = shape_of(policy.prefix(one), policy), self._frames or 0
         if self._place == IN_MEMORY:
-            return PrefixCache.in_memory(shape, self._frames)
+            return PrefixCache.in_memory(shape, frames)
         made_from = {"weights": weights_digest(policy.backbone.vlm_parameters()), "torch": torch.__version__}
-        return PrefixCache.in_folder(Path(self._place), shape, self._frames, made_from)
+        return PrefixCache.in_folder(Path(self._place), shape, frames, made_from)
 
 
 def shape_of(prefix: Prefix, policy: Reader) -> Shape:

@@ -14,10 +14,11 @@ from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.core.heads import training_loss
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.policy.tokenizer import load_tokenizer
 from lerobot_policy_quantile.pretraining.auxiliary import AuxiliaryHeads
 from lerobot_policy_quantile.pretraining.batches import Batch
 from lerobot_policy_quantile.pretraining.ordered_numbers import start_embeddings
-from lerobot_policy_quantile.processor_quantile import load_tokenizer, make_quantile_pre_post_processors
+from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, STATE_DIM
 
 VARIANT = VARIANTS["tiny"]

@@ -21,7 +21,8 @@ from lerobot_policy_quantile.core.decoders import fit_copula
 from lerobot_policy_quantile.core.heads import Expert, FlowHead, Head, PointHead, QuantileHead, training_loss
 from lerobot_policy_quantile.core.losses import clean_target, masked_mean
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
-from lerobot_policy_quantile.modeling_quantile import COPULA_FILE, QuantilePolicy
+from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.policy.checkpoint_config import COPULA_FILE
 from lerobot_policy_quantile.policy.label_noise import keyed_generator
 from lerobot_policy_quantile.policy.training_step import RecordingExpert
 from lerobot_policy_quantile.studies.two_demo import checks, records
