@@ -17,7 +17,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from typer.main import get_command
 
-COMMAND = re.compile(r"^(?:[A-Z_]+=\S+(?: [^)\s]+)*\) )?(?:qhead|lerobot-train|hf download) ")
+EXAMPLES = "Examples:\n"
+"""Begins the paragraph of a help text that holds commands, one per line."""
 TABLE_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 DOCS_PATH = re.compile(r"\bdocs/([\w/]+\.md)")
 
@@ -85,8 +86,11 @@ def _command_section(name: str, command: Any) -> Iterator[str]:
     words += [f"{p.opts[0]} {_placeholder(p)}" for p in options if p.required]
     words += ["[OPTIONS]"] if any(not p.required for p in options) else []
     yield _block(" ".join([name, *words]))
-    for paragraph in inspect.cleandoc(command.help).split("\n\n"):
-        yield _block(paragraph) if COMMAND.match(paragraph) else _linked(paragraph)
+    for paragraph in inspect.cleandoc(command.help).replace("\\[", "[").split("\n\n"):
+        if paragraph.startswith(EXAMPLES):
+            yield _block(inspect.cleandoc(paragraph.removeprefix(EXAMPLES)))
+        else:
+            yield _linked(paragraph)
     if arguments:
         yield _table(("argument", "default", "meaning"), [(_code(p.name.upper()), *_common(p)) for p in arguments])
     if options:
@@ -104,7 +108,7 @@ def _placeholder(parameter: Any) -> str:
 
 
 def _common(parameter: Any) -> tuple[str, str]:
-    return _default(parameter), _linked(_cell(parameter.help))
+    return _default(parameter), _linked(_cell(parameter.help.replace("\\[", "[")))
 
 
 def _default(parameter: Any) -> str:

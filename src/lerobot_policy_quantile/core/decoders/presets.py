@@ -127,7 +127,7 @@ PRESETS: dict[str, Preset] = {
         (native, "App. B.3"),
         (independent, "App. B.3"),
         (shared, "App. B.3"),
-        (density, "App. B.3"),
+        (density, "App. B.4"),
         (density_all, "App. B.4"),
         (densest, "App. B.4"),
         (choice, OURS),
