@@ -16,7 +16,7 @@ import torch
 
 from lerobot_policy_quantile.backbone import VARIANTS
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
-from lerobot_policy_quantile.backbone.digests import row_digests
+from lerobot_policy_quantile.backbone.fingerprints import row_digests
 from lerobot_policy_quantile.backbone.prefix_cache import PrefixCache, Shape
 from lerobot_policy_quantile.policy.label_noise import keep_labels
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
-from lerobot_policy_quantile.backbone.digests import row_digests, weights_digest
+from lerobot_policy_quantile.backbone.fingerprints import row_digests, weights_digest
 from lerobot_policy_quantile.backbone.prefix_cache import FACTS, ROWS, PrefixCache, Shape, stored_shape
 from tests.backbone.samples import BATCH, CHUNK, MODEL_DIM, observation, tiny_backbone
 

@@ -21,7 +21,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone.attention import KeyValue, Prefix
-from lerobot_policy_quantile.backbone.digests import METHOD
+from lerobot_policy_quantile.backbone.fingerprints import METHOD
 from lerobot_policy_quantile.core._devices import send
 
 ROWS, FACTS, LOCK = "prefixes.bin", "prefixes.json", "prefixes.lock"

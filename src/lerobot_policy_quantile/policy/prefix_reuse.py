@@ -14,7 +14,7 @@ from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TO
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone import Backbone, Prefix
-from lerobot_policy_quantile.backbone.digests import row_digests, weights_digest
+from lerobot_policy_quantile.backbone.fingerprints import row_digests, weights_digest
 from lerobot_policy_quantile.backbone.prefix_cache import PrefixCache, Shape
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core._devices import send

@@ -18,7 +18,7 @@ from torch import Tensor
 from lerobot_policy_quantile.policy.schedule import warmup_cosine
 from lerobot_policy_quantile.pretraining.batches import Batches
 from lerobot_policy_quantile.pretraining.gate import target_error
-from lerobot_policy_quantile.pretraining.normalisation import statistics_of
+from lerobot_policy_quantile.pretraining.ranges import statistics_of
 from lerobot_policy_quantile.pretraining.samples import Samples
 from lerobot_policy_quantile.pretraining.student import VARIANT, Student, processors
 from lerobot_policy_quantile.util.processes import end_with_parent
