@@ -24,7 +24,7 @@ PALIGEMMA_TOKENIZER = "google/paligemma-3b-pt-224"
 BASE, NO_WEIGHTS = "base", "none"
 """As `backbone_weights`: the checkpoint of the tiny variant inside this package; random weights."""
 DEFAULT_WEIGHTS = {"pi05": "lerobot/pi05_base", "tiny": BASE}
-"""Where a new policy's backbone starts when nothing else is said; a variant that is not here has no checkpoint."""
+"""Default initial weights of a new policy's backbone; a variant that is not listed has no checkpoint."""
 
 FLOW_HEADS = ("flow", "one_step_flow")
 

@@ -1,1 +1,1 @@
-"""What stands behind `contract.py`: policies from folders, servers and scripts, and worlds and policies by name."""
+"""Implementations of `contract.py`: policies from folders, servers and scripts; worlds and policies by name."""

@@ -1,4 +1,4 @@
-"""A policy server that speaks openpi's websocket protocol, as a policy of the closed loop.
+"""A policy server for openpi's websocket protocol, as a policy of the closed loop.
 
 Any such server is asked as its address says (`server_address.py`). Our own server says in its metadata that it is ours;
 then episodes carry their seed and decoder, answers bring quantiles, and the server decides steps and picture size.

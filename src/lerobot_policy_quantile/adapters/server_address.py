@@ -1,6 +1,6 @@
 """Where a policy server is and how it is asked; no websocket is needed to read or refuse an address.
 
-`ws://host:8000` asks any server that speaks openpi's protocol the way openpi's LIBERO client does: two pictures of
+`ws://host:8000` asks any server for openpi's protocol the way openpi's LIBERO client does: two pictures of
 224 x 224, state and prompt under openpi's names, the first five actions of an answer executed. What differs is written
 behind a question mark: `ws://host:8000?steps=10&resize=0&wrist=observation/hand`.
 """

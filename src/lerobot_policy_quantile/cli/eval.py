@@ -48,7 +48,7 @@ def evaluate(
         Strings,
         typer.Option(
             help="Policy to run: expert, expert:left or expert:right (also called scripted), a folder saved by LeRobot,"
-            " USER/NAME on the hub, or a server that speaks openpi's protocol (ws://host:8000 or wss://host; options"
+            " USER/NAME on the hub, or a server for openpi's protocol (ws://host:8000 or wss://host; options"
             " after ?, see docs/guides/serving.md). NAME=SOURCE names it in the table. Repeat to compare."
         ),
     ] = [],  # noqa: B006

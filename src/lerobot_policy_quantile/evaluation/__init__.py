@@ -1,4 +1,4 @@
 """Closed-loop evaluation: plans of keyed episodes, rollouts, a journal that loses none, engines that run them.
 
-The room knows worlds and policies only by the protocols in `contract`; the command line brings the real ones.
+Worlds and policies are known only by the protocols in `contract.py`; `adapters/` provides the real ones.
 """

@@ -35,7 +35,7 @@ def spell_duration(seconds: float) -> str:
 
 
 def shuffled(keys: Iterable[EpisodeKey]) -> list[EpisodeKey]:
-    """An order that mixes tasks and never changes: whoever stops early has seen a fair part of everything.
+    """A fixed order that mixes tasks, so that a run stopped early has covered a fair part of everything.
 
     Episodes come in blocks of `BLOCK`. Within a block one policy follows the other, so that a model is loaded once per
     block and comparisons stay paired up to the block in which a run was stopped.

@@ -1,1 +1,1 @@
-"""The paper's experiments: settings in small files, stages that resume, records that a report reads."""
+"""The paper's experiments: settings in small files, stages that resume, records for reports."""
