@@ -7,12 +7,10 @@ openpi use the first. docs/benchmarks.md says what holds for each perturbation o
 
 from pathlib import Path
 
+from lerobot_policy_quantile.contract import UNSAID_WORDING
 from lerobot_policy_quantile.util.names import nearest
 
-FIELD = "wording"
-"""Its name in a scene's context."""
-
-TASK, BDDL = "task.language", "bddl"
+TASK, BDDL = "task.language", UNSAID_WORDING
 WORDINGS = (TASK, BDDL)
 """`task.language`: the unperturbed task's, but where the perturbation is the language or the goal. `bddl`: every file's
 own `:language`, as scenes spoke before this rule; the shipped base checkpoint was pretrained on it."""
