@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.support.command_line import BIN, PATIENCE, run, start, train_arguments, wait_for
+from tests.support.command_line import BIN, PATIENCE, run, start, train_arguments, wait_for_file
 from tests.support.datasets import make_dataset
 from tests.support.ddp_edge_cases import CASES
 
@@ -46,7 +46,7 @@ def broken(root, one) -> int:
     """Two processes with batches of 4, one of them killed after a checkpoint: how the run ended."""
     arguments = train_arguments(root / "data", root / "two", *SETTINGS, PRECISE)
     two = start(*LAUNCH, BIN / "lerobot-train", *arguments, log=root / "two.log")
-    wait_for(root / "two" / "checkpoints" / "last", two, root / "two.log")
+    wait_for_file(root / "two" / "checkpoints" / "last", two, root / "two.log")
     os.kill(workers(two.pid)[1], signal.SIGKILL)
     return two.wait(PATIENCE)
 

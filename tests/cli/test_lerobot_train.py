@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.support.command_line import BIN, ENVIRONMENT, PATIENCE, run, start, train_arguments, wait_for
+from tests.support.command_line import BIN, ENVIRONMENT, PATIENCE, run, start, train_arguments, wait_for_file
 from tests.support.datasets import make_dataset
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def runs(tmp_path_factory) -> Path:
         start(BIN / "lerobot-train", *train_arguments(root / "data", root / name, *SETTINGS), log=root / f"{name}.log")
         for name in ("whole", "cut")
     )
-    wait_for(root / "cut" / "checkpoints" / "last", cut, root / "cut.log")
+    wait_for_file(root / "cut" / "checkpoints" / "last", cut, root / "cut.log")
     os.kill(cut.pid, signal.SIGKILL)
     cut.wait()
     assert whole.wait(PATIENCE) == 0, (root / "whole.log").read_text()[-3000:]

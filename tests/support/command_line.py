@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -42,14 +43,15 @@ def run(*command: object, log: Path, env: dict[str, str] | None = None, timeout:
     return text
 
 
-def wait_for(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for_file(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until a file appears; the end of the process that should write it is an error."""
-    end = time.monotonic() + PATIENCE
-    while not path.exists():
+
+    def appeared() -> bool:
         code = process.poll()
         assert code in (None, 0), f"ended with {code}:\n{log.read_text(errors='replace')[-3000:]}"
-        assert time.monotonic() < end, f"{path} did not appear in {PATIENCE} s"
-        time.sleep(0.01)
+        return path.exists()
+
+    wait_until(appeared, f"{path}", PATIENCE)
 
 
 def train_arguments(dataset: Path, output: Path, *extra: object) -> list[object]:

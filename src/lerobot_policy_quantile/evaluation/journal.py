@@ -8,16 +8,16 @@ a change and a deletion. Errors are kept attempt by attempt; only the last allow
 import fcntl
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from lerobot_policy_quantile.contract import UNSAID_WORDING, WORDING
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
-from lerobot_policy_quantile.evaluation.row_wording import with_wording
 from lerobot_policy_quantile.util.stamps import moved
 
 RETRIES = 3
@@ -213,6 +213,12 @@ def _require_same_context(db: sqlite3.Connection, scope: str, context: dict[str,
     changes = [f"{name}: journal has {old!r}, this run has {new!r}" for name, old, new in moved(recorded, context)]
     if changes:
         raise JournalError(f"{scope} is not what the journal was begun with: {'; '.join(changes)}; use another folder")
+
+
+def with_wording(scene: str, context: Mapping[str, str]) -> dict[str, str]:
+    """The context of a row or a scene; where a LIBERO world says nothing of its wording, the one it had is added."""
+    unmarked = scene.startswith("libero_") and "mujoco" in context and WORDING not in context
+    return {**context, WORDING: UNSAID_WORDING} if unmarked else dict(context)
 
 
 def _values(outcome: Outcome, attempt: int) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from robosuite import load_controller_config
 from robosuite.utils.errors import RandomizationError
 
+from lerobot_policy_quantile.contract import WORDING
 from lerobot_policy_quantile.scenes.contract import Array, Layout, require_index
 from lerobot_policy_quantile.scenes.fast.physics import Light, RobosuiteScene, seeded
 from lerobot_policy_quantile.scenes.libero.assets import (
@@ -28,7 +29,7 @@ from lerobot_policy_quantile.scenes.libero.assets import (
 )
 from lerobot_policy_quantile.scenes.libero.dressing import Dressing
 from lerobot_policy_quantile.scenes.libero.initial_states import load_initial_states
-from lerobot_policy_quantile.scenes.libero.wording import BDDL, FIELD, TASK, bddl_language, require_wording
+from lerobot_policy_quantile.scenes.libero.wording import BDDL, TASK, bddl_language, require_wording
 from lerobot_policy_quantile.scenes.obstacle import BODY, obstacle_body, stand_between
 
 LIMITS = {"libero_spatial": 280, "libero_object": 280, "libero_goal": 300, "libero_10": 520}
@@ -92,7 +93,7 @@ class LiberoScene(RobosuiteScene):
         self.limit = OBSTACLE_LIMIT if obstacle else LIMITS[self.suite]
         self.versions["assets"] = assets_hash(find_assets())
         self.versions["stand-in visuals"] = str(len(stand_ins(find_assets())))
-        self.versions[FIELD] = wording
+        self.versions[WORDING] = wording
         self.task = -1
         self._states: dict[int, Float[Array, "index n"]] = {}
 
