@@ -1,4 +1,4 @@
-"""The benchmarks as lists of tasks, and the plans made from them. Like `factory.py`, this file wires rooms together.
+"""The benchmarks as lists of tasks, and the plans made from them.
 
 How an instance becomes an episode key, for good. LIBERO and LIBERO-Pro: scene of the suite, task 0 to 9 in hf-libero's
 order; episode n starts from initial state n modulo the number stored, with seed + n divided by that number.

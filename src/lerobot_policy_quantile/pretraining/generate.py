@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.staging import Stage
 
 STREAM = 5_150_000
-"""First number of every random key of this room: the stored initial states of the scenes use others."""
+"""First number of every random key of pretraining data: the stored initial states of the scenes use others."""
 
 SPLITS = {"train": 1, "held_out": 2}
 EMBEDDED, LIBERO = "embedded", "libero"

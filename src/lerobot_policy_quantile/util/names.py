@@ -1,4 +1,4 @@
-"""The hint that follows an unknown name. No torch: rooms that stay light use it, too."""
+"""The hint that follows an unknown name. No torch: packages that stay light use it, too."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
