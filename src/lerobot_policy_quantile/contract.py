@@ -175,7 +175,7 @@ class Spec:
     n_action_steps: int
     levels: tuple[float, ...] = ()
     """Empty for a policy without quantiles."""
-    decoder: str = "own"
+    decoder: str = OWN_DECODER
     context: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint and settings on which the actions depend."""
     grippers: tuple[int, ...] = ()

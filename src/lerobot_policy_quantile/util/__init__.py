@@ -1,1 +1,1 @@
-"""What every package may use: files, digests, processes, progress, names. Standard library and small helpers only."""
+"""What every package may use: files, digests, processes, progress, tables, names. Small helpers only."""
