@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lerobot_policy_quantile.policy.normalisation import exact_statistics
 from tests.support.command_line import BIN, ENVIRONMENT, PATIENCE, run, start, train_arguments, wait_for_file
 from tests.support.datasets import make_dataset
 
@@ -74,6 +75,17 @@ def test_training_moved_the_expert_and_froze_the_vlm(runs):
     assert "head.gap_projection.weight" not in same
     assert early["noise_key"].tolist()[1] == SAVE
     assert late["noise_key"].tolist() == [early["noise_key"].tolist()[0], STEPS]
+
+
+def test_the_checkpoints_processors_hold_exact_quantiles(runs):
+    """Of all frames, not LeRobot's of its episodes."""
+    exact = exact_statistics(runs / "data")
+    saved = sorted((checkpoint(runs / "whole", STEPS) / "pretrained_model").glob("*normalizer_processor.safetensors"))
+    assert len(saved) == 2
+    for file in saved:
+        stored = load_file(file)
+        for name in ("q01", "q99"):
+            assert torch.equal(stored[f"action.{name}"], torch.as_tensor(exact["action"][name]))
 
 
 def test_the_log_shows_coverage_and_width(runs):
