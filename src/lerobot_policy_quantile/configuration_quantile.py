@@ -69,7 +69,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     n_prompts: int = 16  # 0 switches prompts off
 
     # Head
-    head: str = "quantile"  # quantile | l1 | l2 | flow
+    head: str = "quantile"  # quantile | l1 | l2 | flow | one_step_flow
     n_quantiles: int = DEFAULT_K  # K, odd
     output_projection: str = "inherited"  # inherited (from backbone_weights) | fresh, as in the two-demonstration study
     delta0: float = DELTA0  # every gap before the first update, in normalised action units
