@@ -60,7 +60,7 @@ def quietly(*command: object, cwd: Path) -> str:
 
 
 def test_the_reports_templates_are_in_the_wheel(clean):
-    (folder,) = clean.glob("lib/python*/site-packages/lerobot_policy_quantile/report/templates")
+    (folder,) = clean.glob("lib/python*/site-packages/lerobot_policy_quantile/studies/two_demo/report/templates")
     assert {file.name for file in folder.iterdir()} >= {"study.html.j2", "study.md.j2", "style.css"}
 
 
