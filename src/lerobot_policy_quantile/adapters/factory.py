@@ -18,13 +18,14 @@ from lerobot_policy_quantile.scenes.libero.wording import TASK
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.contract import Scene
     from lerobot_policy_quantile.scenes.experts.detour import Detour
+    from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
     from lerobot_policy_quantile.scenes.experts.waypoints import WaypointExpert
 
 OBSTACLE = "+obstacle"
 """Ends the name of a scene with the obstacle in it."""
 
 EXPERT, SCRIPTED = "expert", "scripted"
-"""Two names of the scripted expert."""
+"""The way points of one pick and place, and the expert for every LIBERO task."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class SceneFactory:
     """Builds scenes of the registry, scripted experts and saved policies."""
 
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Policy name in the key -> `expert`, `expert:left`, ..., the folder of a saved policy, or `ws://host:port`."""
+    """Policy name in the key -> `scripted`, `expert`, `expert:left`, ..., a saved policy's folder, `ws://host:port`."""
     camera_size: int = 256
     device: str = "cpu"
     protocol: str | None = None
@@ -67,7 +68,7 @@ class SceneFactory:
         """The policy behind a name."""
         source = self.sources[policy]
         if is_expert(source):
-            return ExpertPolicy(expert_side(source))
+            return TaskPolicy() if source == SCRIPTED else ExpertPolicy(expert_side(source))
         from lerobot_policy_quantile.adapters.openpi_server import ServerAddress, ServerPolicy, is_server
 
         if is_server(source):
@@ -145,6 +146,41 @@ class ExpertPolicy:
         return expert_for(scene, route.around_obstacle() if scene.obstacle else route)
 
     def act(self, observations: Sequence[Observation], memories: Sequence["WaypointExpert | Detour"]) -> list[Chunk]:
+        """One action for each."""
+        return [
+            Chunk(expert.act(observation.state)[None])
+            for observation, expert in zip(observations, memories, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+@dataclass(frozen=True)
+class TaskPolicy:
+    """The expert for every LIBERO task as a policy; in other scenes, and around the obstacle, it is `ExpertPolicy`."""
+
+    n_action_steps: int = 1
+    needs_images: bool = False
+    looks_at_world: bool = True
+
+    @property
+    def context(self) -> Mapping[str, str]:
+        """Its style."""
+        return {"policy": "scripted expert for every task, plain style"}
+
+    def begin(self, seed: int, world: World, decoder: str) -> "TaskExpert | WaypointExpert | Detour":
+        """The plan of one episode; ValueError for a thing that the expert cannot take."""
+        from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
+
+        scene = cast("Scene", world)
+        if scene.obstacle or not scene.name.startswith("libero"):
+            return ExpertPolicy().begin(seed, world, decoder)
+        return TaskExpert(scene)
+
+    def act(
+        self, observations: Sequence[Observation], memories: Sequence["TaskExpert | WaypointExpert | Detour"]
+    ) -> list[Chunk]:
         """One action for each."""
         return [
             Chunk(expert.act(observation.state)[None])

@@ -1,0 +1,70 @@
+"""Where a thing is let go of: over a plate, in a basket, in a drawer, on a stove, a rack, a caddy, or the table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from lerobot_policy_quantile.scenes.experts.geometry import UP, Array, hand_frame
+from lerobot_policy_quantile.scenes.experts.grips import GRIPS, Round, family
+from lerobot_policy_quantile.scenes.experts.plan import DRAG, Step, is_drawer
+from lerobot_policy_quantile.scenes.experts.view import View
+
+BASKET_HEIGHT = 0.16
+"""Of the hand above the basket's origin when it lets go; the rim is at 0.146, the inner half sizes are 0.06."""
+BESIDE_IN_BASKET = (0.022, 0.027)
+"""Half the distance of two things in one basket, along x (cylinders only) and y."""
+BESIDE_ON_STOVE = 0.055
+OVEN_FRONT = 0.25
+"""Of the point in front of a microwave, from the middle of its inside."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a thing's origin is when the fingers open."""
+
+    position: Float[Array, "3"]
+    margin: float = 0.03
+    """Metres between the carried thing and what it is carried over."""
+    rotation: Float[Array, "3 3"] | None = None
+    """Of the hand; None leaves the wrist as it is."""
+    front: Float[Array, "3"] | None = None
+    """A point to pass first, for places that are entered from the side."""
+    slack: float = 0.012
+    """Metres aside at which letting go is good enough."""
+
+
+def spot_for(view: View, step: Step, siblings: Sequence[Step]) -> Spot:
+    """The spot of a step now. `siblings` are the steps that share its place, itself included."""
+    thing, place = step.thing, str(step.place)
+    bottom = view.below_origin(thing)
+    if view.is_thing(place):
+        return Spot(view.position(place) + (0.016 + bottom) * UP)
+    middle, parent = view.site(place), view.parent(place)
+    kind = "" if parent is None else family(view.kind(parent))
+    number = siblings.index(step)
+    if kind == "basket":
+        return _in_basket(view, thing, str(parent), 2 * number - 1 if len(siblings) > 1 else 0)
+    if is_drawer(place):
+        _, out, _ = view.drawer(place)
+        return Spot(middle + 0.02 * out - 0.002 * UP)
+    if kind == "flat_stove":
+        beside = BESIDE_ON_STOVE * (1 - 2 * number) if len(siblings) > 1 else 0.0
+        return Spot(middle + np.array([beside, 0.0, 0.037 + bottom]))
+    if kind == "wine_rack":
+        return Spot(middle + np.array([0.035, -0.045, 0.015 + bottom]))
+    if kind == "desk_caddy":
+        return Spot(np.array([*middle[:2], middle[2] - 0.05]), rotation=hand_frame(np.pi / 2))
+    if kind == "microwave":
+        inside = middle + np.array([-0.04, -0.03, -0.065])
+        return Spot(inside, front=np.array([inside[0], middle[1] - OVEN_FRONT, inside[2] + 0.015]))
+    return Spot(middle + (bottom + (0.0 if step.skill == DRAG else 0.01)) * UP)
+
+
+def _in_basket(view: View, thing: str, basket: str, side: int) -> Spot:
+    origin = view.position(basket)
+    held_above = (view.hand.position - view.position(thing))[2]
+    beside = np.array([BESIDE_IN_BASKET[0] if isinstance(GRIPS.get(family(view.kind(thing))), Round) else 0.0, BESIDE_IN_BASKET[1]])
+    height = origin[2] + BASKET_HEIGHT - held_above
+    return Spot(np.array([*(origin[:2] + side * beside), height]), margin=0.02)
