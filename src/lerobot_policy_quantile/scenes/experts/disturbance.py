@@ -54,8 +54,10 @@ class Kicks:
             if left == 0 and generator.random() < self.rate:
                 way = generator.standard_normal(3)
                 left, push = self.steps, np.array([*(self.size * way / np.linalg.norm(way)), 0.0, 0.0, 0.0, 0.0])
-            left = max(0, left - 1)
-            return action + push if left else action
+            if left == 0:
+                return action
+            left -= 1
+            return action + push
 
         return executed
 
@@ -81,8 +83,10 @@ class Misses:
                 angle = generator.uniform(-np.pi, np.pi)
                 way = np.array([0.5 * np.cos(angle), 0.5 * np.sin(angle), 0.85])
                 left, push = self.steps, np.array([*(self.size * way), 0.0, 0.0, 0.0, 0.0])
-            left = max(0, left - 1)
-            return action + push if left else action
+            if left == 0:
+                return action
+            left -= 1
+            return action + push
 
         return executed
 

@@ -54,7 +54,7 @@ class Fixtures:
         _, out, handle = self.view.drawer(region)
         goal = self._nearer(Pose(handle, from_axes(-out, UP)))
         name, _ = drawer_names(region)
-        if all(self.view.touching(name)) and self._resting and self.view.hand.near(goal, 0.03, 0.3):
+        if self._encloses and self.view.hand.near(goal, 0.03, 0.3):
             self.phase = "pull"
             return self.motion.go(goal.moved(0.05 * out), SHUT, 0.8)
         return self._seize(goal, name, lead=0.07)
@@ -94,7 +94,7 @@ class Fixtures:
         joint = self.view.joint(f"{stove}_button")
         point = self.view.anchor(f"{stove}_button") + about_z(joint) @ KNOB
         goal = Pose(point, hand_frame(joint))
-        if all(self.view.touching(stove)) and self._resting and self.view.hand.near(goal, 0.02, 0.9):
+        if self._encloses and self.view.hand.near(goal, 0.02, 0.9):
             self.phase = "turn"
             return self.motion.go(Pose(point, hand_frame(joint + 0.5)), SHUT)
         return self._seize(goal, stove, lead=0.08)
@@ -145,8 +145,9 @@ class Fixtures:
     # -- common
 
     @property
-    def _resting(self) -> bool:
-        return self.view.finger < WIDE and abs(self.view.finger_speed) < HOLDING
+    def _encloses(self) -> bool:
+        """Whether the fingers rest at the width of a handle (9 mm) or a knob (13 mm)."""
+        return 0.005 < self.view.finger < 0.018 and abs(self.view.finger_speed) < HOLDING
 
     def _nearer(self, pose: Pose) -> Pose:
         """The hand is symmetric: the one of two wrists that takes less turning."""

@@ -22,6 +22,9 @@ class Candidate:
 class Grip(ABC):
     """A way to take a thing that stands at a position, turned by `yaw`; `turn` is its yaw up to quarter turns."""
 
+    slack: float = 0.006
+    """Metres beside the line of the fingers at which they may come down."""
+
     @abstractmethod
     def candidates(self, position: Float[Array, "3"], yaw: float, turn: float) -> list[Candidate]:
         """All poses that would do."""
@@ -88,6 +91,7 @@ class Block(Grip):
     height: float
     angle: float = 0.0
     shift: float = 0.0
+    slack: float = 0.006
 
     def candidates(self, position: Float[Array, "3"], yaw: float, turn: float) -> list[Candidate]:
         """Three wrists times three places."""
@@ -106,7 +110,7 @@ GRIPS: dict[str, Grip] = {
     "porcelain_mug": Side((0.057, 0.0, 0.095)),
     "white_yellow_mug": Side((-0.062, 0.0, 0.090)),
     "wine_bottle": Round(0.128),
-    "moka_pot": Block(0.052, angle=np.pi / 2),
+    "moka_pot": Block(0.052, angle=np.pi / 2, slack=0.003),  # 77 mm wide, in a hand of 80
     "black_book": Side((0.0, -0.012, 0.112)),
     "cream_cheese": Block(0.0, shift=0.012),
     "butter": Block(0.003, shift=0.012),

@@ -96,7 +96,9 @@ class Handling:
             self.phase = "back off"
             return leaving
         self.phase = f"approach {thing}"
-        return self.motion.approach(goal, OPEN, taken=thing)
+        if any(self.view.touching(thing)) and (hand.position - goal.position) @ goal.back > 0.012:
+            return self.motion.go(goal.moved(0.05 * goal.back), OPEN)  # a finger stands on it
+        return self.motion.approach(goal, OPEN, taken=thing, slack=grip.slack)
 
     def _close(self, thing: str, goal: Pose) -> Float[Array, "7"]:
         self._waited += 1
@@ -120,7 +122,7 @@ class Handling:
         pose = candidate.pose
         cost = candidate.cost + 20 * self.view.overlap(pose, thing)
         cost += 1.5 * max(0.0, self.view.reach(pose) - FAR_REACH)
-        cost += 0.1 * float(np.linalg.norm((pose.position - self.view.hand.position)[:2]))
+        cost += 0.1 * float(np.linalg.norm((pose.position - self.view.home)[:2]))
         if spot is not None:
             there = pose.moved(spot.position - self.view.position(thing))
             cost += 10 * self.view.overlap(there, thing)
@@ -145,6 +147,7 @@ class Handling:
         clearance = spot.margin + view.below_origin(thing)
         over = max(view.top_along(position, spot.position, 0.07, thing) + clearance, spot.position[2] + 0.02)
         ahead = view.top_along(position, self.motion.soon(position, spot.position), 0.07, thing) + clearance
+        over = max(over, ahead)
         down = 1.0 - float(np.clip((aside - 0.009) / 0.02, 0, 1))
         height = over + down * (spot.position[2] - over)
         free = view.free_column(thing)
@@ -155,7 +158,7 @@ class Handling:
         target = Pose(hand.position + np.array([*offset[:2], height - position[2]]), rotation)
         action = self.motion.go(target, SHUT, 0.6 if down > 0 else 0.9)
         if aside > 0.04:
-            action[:2] *= np.clip((position[2] - ahead + 0.03) / 0.02, 0, 1)
+            action = self.motion.held_back(action, (position[2] - ahead + 0.03) / 0.02)
         if view.supported(thing) and action[2] > 0:
             action[2] = min(action[2], 0.5)
         return action

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from lerobot_policy_quantile.scenes.experts.geometry import OPEN, UP, Array, Pose, hand_frame, steer, yaw_and_tilt
+from lerobot_policy_quantile.scenes.experts.geometry import OPEN, STEP, UP, Array, Pose, hand_frame, steer, yaw_and_tilt
 from lerobot_policy_quantile.scenes.experts.style import Style
 from lerobot_policy_quantile.scenes.experts.view import View
 
@@ -40,12 +40,16 @@ class Motion:
         taken: str | None = None,
         lead: float = 0.05,
         speed: float = 0.8,
+        slack: float = 0.006,
     ) -> Float[Array, "7"]:
-        """To a pose: over what lies between to `lead` metres before it, then in, the nearer to its line the further."""
+        """To a pose: over what lies between to `lead` metres before it, then in, the nearer to its line the further.
+
+        Within `slack` of the line it goes all the way.
+        """
         hand = self.view.hand
         beside = hand.beside(goal)
         if beside < FUNNEL:
-            return self.go(goal.moved(goal.back * float(np.clip(5 * (beside - 0.006), 0, lead))), gripper, speed)
+            return self.go(goal.moved(goal.back * float(np.clip(5 * (beside - slack), 0, lead))), gripper, speed)
         return self.over(goal.moved(goal.back * lead), gripper, taken=taken)
 
     def over(self, goal: Pose, gripper: float, *, taken: str | None = None) -> Float[Array, "7"]:
@@ -56,10 +60,17 @@ class Motion:
         height = max(goal.position[2], self.view.top_along(hand.position, goal.position, 0.03, taken) + CLEAR)
         height += far * self.style.height
         ahead = self.view.top_along(hand.position, self.soon(hand.position, goal.position), 0.03, taken) + CLEAR
+        height = max(height, ahead)
         bow = far * self.style.bow * np.array([-way[1], way[0]]) / max(float(np.linalg.norm(way)), 1e-9)
         target = Pose(np.array([*(goal.position[:2] + bow), height]), goal.rotation)
         action = self.go(target, gripper)
-        action[:2] *= np.clip((hand.position[2] - ahead + 0.03) / 0.03, 0, 1)
+        return self.held_back(action, (hand.position[2] - ahead + 0.03) / 0.03)
+
+    def held_back(self, action: Float[Array, "7"], share: float) -> Float[Array, "7"]:
+        """Sideways only a share of what an action says; for the rest, against the drift of a hand that rises."""
+        share = float(np.clip(share, 0, 1))
+        brake = np.clip(-2 * self.view.drift[:2] / STEP, -0.5, 0.5)
+        action[:2] = share * action[:2] + (1 - share) * brake
         return action
 
     @staticmethod

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import mujoco
 import numpy as np
 from jaxtyping import Float
 
+from lerobot_policy_quantile.scenes.contract import CONTROL_HZ
 from lerobot_policy_quantile.scenes.experts.geometry import UP, Array, Boxes, Pose, hand_overlap
 from lerobot_policy_quantile.scenes.experts.plan import drawer_names
 
@@ -51,6 +53,13 @@ class View:
         return Pose(self.data.site_xpos[self._site].copy(), self.data.site_xmat[self._site].reshape(3, 3).copy())
 
     @property
+    def drift(self) -> Float[Array, "3"]:
+        """Metres that the hand moves in a control step at its present velocity."""
+        velocity = np.zeros(6)
+        mujoco.mj_objectVelocity(self.model, self.data, mujoco.mjtObj.mjOBJ_SITE, self._site, velocity, 0)
+        return velocity[3:] / CONTROL_HZ
+
+    @property
     def finger(self) -> float:
         """How far one finger is from the middle."""
         one, other = self.data.qpos[self._fingers]
@@ -61,6 +70,11 @@ class View:
         """Metres per second, positive when opening."""
         one, other = self.data.qvel[self._finger_speeds]
         return float(one - other) / 2
+
+    @property
+    def home(self) -> Float[Array, "3"]:
+        """Where the hand is when episodes begin, roughly: 45 cm in front of the robot."""
+        return np.array(self.data.body("robot0_base").xpos) + np.array([0.45, 0.0, 0.0])
 
     def reach(self, pose: Pose) -> float:
         """Distance from shoulder to wrist (joint 6); the arm is straight at 0.72 m."""
@@ -145,11 +159,16 @@ class View:
     def top_along(
         self, start: Float[Array, "3"], end: Float[Array, "3"], width: float, but: str | None = None
     ) -> float:
-        """Height of the highest thing under the way from start to end, `width` to either side."""
+        """Height of the highest thing under the way from start to end, `width` to either side.
+
+        What is beside the start counts only if the way comes nearer to it.
+        """
         low, high = self.spans
-        points = start[:2] + np.linspace(0, 1, 12)[:, None] * (end - start)[:2]
-        inside = (points[:, None] > low[None, :, :2] - width) & (points[:, None] < high[None, :, :2] + width)
-        under = inside.all(axis=2).any(axis=0) & (self.boxes.owner != self._number.get(but or "", 0))
+        points = start[:2] + np.linspace(0, 1, 32)[:, None, None] * (end - start)[:2]
+        beside = np.maximum(low[:, :2] - points, points - high[:, :2]).max(axis=2)
+        nearer = (beside < width) & (beside < beside[0] - 0.002)
+        under = nearer.any(axis=0) | (beside[0] < min(width, 0.03))
+        under &= self.boxes.owner != self._number.get(but or "", 0)
         return float(high[under, 2].max()) if under.any() else 0.0
 
     def overlap(self, pose: Pose, taken: str) -> float:
