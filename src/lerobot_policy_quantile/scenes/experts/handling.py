@@ -22,8 +22,8 @@ WIDEST = 0.0393
 """A moka pot fills the hand: the fingers touch it until they are this far out."""
 DRAG_HEIGHT = 0.015
 """Of the hand above the origin of what it drags."""
-FAR_REACH = 0.63
-"""Metres from shoulder to wrist beyond which the controller drifts."""
+NEAR_REACH, FAR_REACH = 0.45, 0.63
+"""Metres from shoulder to wrist: the arm folds below, and above the controller drifts."""
 
 
 class Handling:
@@ -71,6 +71,11 @@ class Handling:
         """Whether a thing is where it may be let go of."""
         offset = self.view.position(thing) - spot.position
         return bool(np.linalg.norm(offset[:2]) < spot.slack and offset[2] < 0.008)
+
+    def put_down(self, thing: str, spot: Spot) -> bool:
+        """Whether a thing stands on something, nearly on its spot."""
+        offset = self.view.position(thing) - spot.position
+        return bool(np.linalg.norm(offset[:2]) < 0.03 and offset[2] < 0.03 and self.view.supported(thing))
 
     # -- taking
 
@@ -121,7 +126,8 @@ class Handling:
     def _cost(self, candidate: Candidate, thing: str, spot: Spot | None) -> float:
         pose = candidate.pose
         cost = candidate.cost + 20 * self.view.overlap(pose, thing)
-        cost += 1.5 * max(0.0, self.view.reach(pose) - FAR_REACH)
+        reach = self.view.reach(pose)
+        cost += 1.5 * max(0.0, reach - FAR_REACH, NEAR_REACH - reach)
         cost += 0.1 * float(np.linalg.norm((pose.position - self.view.home)[:2]))
         if spot is not None:
             there = pose.moved(spot.position - self.view.position(thing))
@@ -149,7 +155,7 @@ class Handling:
         ahead = view.top_along(position, self.motion.soon(position, spot.position), 0.07, thing) + clearance
         over = max(over, ahead)
         down = 1.0 - float(np.clip((aside - 0.009) / 0.02, 0, 1))
-        height = over + down * (spot.position[2] - over)
+        height = over + down * (spot.position[2] - over) + 0.03 * (aside > 0.04 and position[2] < ahead - 0.01)
         free = view.free_column(thing)
         if free.any() and aside > 0.05:
             self.phase = f"aside with {thing}"

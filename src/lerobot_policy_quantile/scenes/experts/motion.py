@@ -60,7 +60,7 @@ class Motion:
         height = max(goal.position[2], self.view.top_along(hand.position, goal.position, 0.03, taken) + CLEAR)
         height += far * self.style.height
         ahead = self.view.top_along(hand.position, self.soon(hand.position, goal.position), 0.03, taken) + CLEAR
-        height = max(height, ahead)
+        height = max(height, ahead) + 0.03 * (hand.position[2] < ahead)
         bow = far * self.style.bow * np.array([-way[1], way[0]]) / max(float(np.linalg.norm(way)), 1e-9)
         target = Pose(np.array([*(goal.position[:2] + bow), height]), goal.rotation)
         action = self.go(target, gripper)

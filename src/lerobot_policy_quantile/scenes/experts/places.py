@@ -59,7 +59,22 @@ def spot_for(view: View, step: Step, siblings: Sequence[Step]) -> Spot:
     if kind == "microwave":
         inside = middle + np.array([-0.04, -0.03, -0.065])
         return Spot(inside, front=np.array([inside[0], middle[1] - OVEN_FRONT, inside[2] + 0.015]))
-    return Spot(middle + (bottom + (0.0 if step.skill == DRAG else 0.01)) * UP)
+    if step.skill == DRAG:
+        return Spot(middle + bottom * UP)
+    return Spot(_roomiest(view, thing, middle + (bottom + 0.01) * UP, view.half_size(place)))
+
+
+def _roomiest(
+    view: View, thing: str, middle: Float[Array, "3"], half: Float[Array, "3"]
+) -> Float[Array, "3"]:
+    """The point of a region nearest to its middle at which the hand, as it holds the thing now, touches nothing else."""
+    reach = np.maximum(half[:2] - 0.012, 0.0)
+    offsets = [np.array([x * reach[0], y * reach[1], 0.0]) for x in (0, -1, 1) for y in (0, -1, 1)]
+    points = [middle + offset for offset in sorted(offsets, key=lambda offset: float(np.linalg.norm(offset)))]
+    held = view.hand.moved(-view.position(thing))
+    depths = [view.overlap(held.moved(point), thing) for point in points]
+    free = [point for point, depth in zip(points, depths, strict=True) if depth == 0]
+    return free[0] if free else points[int(np.argmin(depths))]
 
 
 def _in_basket(view: View, thing: str, basket: str, side: int) -> Spot:

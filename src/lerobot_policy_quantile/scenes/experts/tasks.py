@@ -75,12 +75,13 @@ class TaskExpert:
         return check.get(step.skill, self.fixtures.is_shut)(step.thing)
 
     def _move_thing(self, step: Step) -> Float[Array, "7"]:
-        thing = step.thing
-        if self.view.true(self._goals[step]) and not self.handling.holds(thing):
+        thing, spot = step.thing, self._spot(step)
+        put_down = step.skill == PUT and self.handling.put_down(thing, spot)
+        if self.view.true(self._goals[step]) and (put_down or not self.handling.holds(thing)):
             self.handling.phase = f"let go of {thing}"
             return self.motion.stay(OPEN)
         act = self.handling.put if step.skill == PUT else self.handling.drag
-        return act(thing, self._grips[step], self._spot(step))
+        return act(thing, self._grips[step], spot)
 
     def _spot(self, step: Step) -> Spot:
         return spot_for(self.view, step, [other for other in self._moving() if other.place == step.place])

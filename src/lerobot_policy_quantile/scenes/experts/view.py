@@ -117,6 +117,10 @@ class View:
         """The middle of a region."""
         return np.array(self.data.site_xpos[self.model.site(region).id])
 
+    def half_size(self, region: str) -> Float[Array, "3"]:
+        """Half the size of a region, along its own axes."""
+        return np.array(self.world.object_sites_dict[region].size, dtype=float)
+
     def parent(self, region: str) -> str | None:
         """The thing that a region belongs to; None for a part of the table."""
         name = self.world.object_sites_dict[region].parent_name
