@@ -1,7 +1,7 @@
 """How often the scripted experts succeed: `make expert`. Exit code 1 when a scene stays below its promise.
 
-`embedded` and `libero_object` are the way points of one pick and place; `tasks` is the expert for all forty LIBERO tasks,
-whose table it writes to docs/results/libero_scripted.md. `tasks` resumes from the rows in --out.
+`embedded` and `libero_object` are the way points of one pick and place; `tasks` is the expert for all forty LIBERO
+tasks, whose table it writes to docs/results/libero_scripted.md. `tasks` resumes from the rows in --out.
 """
 
 import argparse
@@ -127,9 +127,9 @@ def page(rows: list[Row]) -> str:
         totals.append(f"| {suite or 'all'} | {solved} of {len(group)} | {still} |")
     return f"""# The scripted expert on LIBERO's forty tasks
 
-Initial states 0 to 9 of every task, within the benchmark's limits (280, 280, 300 and 520 steps), plain style. Its data were
-measured on initial states 20 to 44. The expert reads positions from the simulator: it shows that every task can be
-demonstrated, not that a policy solves it. `qhead eval --suite libero --policy scripted --episodes 10` runs the same
+Initial states 0 to 9 of every task, within the benchmark's limits (280, 280, 300 and 520 steps), plain style. Its data
+were measured on initial states 20 to 44. The expert reads positions from the simulator: it shows that every task can
+be demonstrated, not that a policy solves it. `qhead eval --suite libero --policy scripted --episodes 10` runs the same
 episodes up to the flag.
 
 ```sh
@@ -140,9 +140,9 @@ make expert
 |---|---|---|
 {chr(10).join(totals)}
 
-Success is LIBERO's flag within the limit, steps are the mean number of actions until then. The expert goes on past the flag: it
-lets go and leaves. Still solved counts the flag {AFTER} steps later, hand away counts episodes whose hand had left by
-then.
+Success is LIBERO's flag within the limit, steps are the mean number of actions until then. The expert goes on past the
+flag: it lets go and leaves. Still solved counts the flag {AFTER} steps later, hand away counts episodes whose hand had
+left by then.
 
 | task | instruction | success | steps | still solved | hand away |
 |---|---|---|---|---|---|

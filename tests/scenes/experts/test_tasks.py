@@ -65,5 +65,5 @@ def test_it_recovers_from_disturbances_in_a_drawn_style(scene):
 def test_a_thing_it_cannot_take_is_named(scene, monkeypatch):
     scene.reset(0, STATE, 0)
     monkeypatch.setattr(scene.world.objects_dict["alphabet_soup_1"], "category_name", "kettle")
-    with pytest.raises(ValueError, match="object must be one the scripted expert can take: .*; got 'kettle'"):
+    with pytest.raises(ValueError, match=r"object must be one the scripted expert can take: .*; got 'kettle'"):
         TaskExpert(scene)

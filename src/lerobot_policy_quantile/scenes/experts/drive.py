@@ -1,4 +1,4 @@
-"""One episode driven by the scripted expert, in a style, with disturbances, on past the flag until the hand has left."""
+"""One episode driven by the scripted expert, in a style, with disturbances, past the flag until the hand has left."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def drive(
     limit: int | None = None,
     seen: Callable[[Float[Array, "7"]], None] | None = None,
 ) -> Drive:
-    """Drive the episode of a key. `seen` is told the expert's clean action before each step, with the scene as it is then.
+    """Drive the episode of a key. `seen` is told the expert's clean action before each step.
 
     The robot executes the disturbed action; `limit` counts until the flag is up and is the scene's unless given.
     """

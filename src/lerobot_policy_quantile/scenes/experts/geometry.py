@@ -1,7 +1,7 @@
 """Poses of the hand, the law that moves it, and how deep boxes lie in one another. Metres and radians, world frame.
 
-The hand's own frame: x is the axis along which the fingers close, z points out of the palm. Without yaw or tilt the hand
-points down and closes along the world's y.
+The hand's own frame: x is the axis along which the fingers close, z points out of the palm. Without yaw or tilt the
+hand points down and closes along the world's y.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,8 @@ def yaw_and_tilt(rotation: Float[Array, "3 3"]) -> tuple[float, float]:
 
 def half_turned(rotation: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     """The same hand with its two fingers exchanged."""
-    return rotation * np.array([-1.0, -1.0, 1.0])
+    turned: Float[Array, "3 3"] = rotation * np.array([-1.0, -1.0, 1.0])
+    return turned
 
 
 def nearest_half_turn(angle: float) -> float:
@@ -62,9 +63,7 @@ def nearest_half_turn(angle: float) -> float:
 
 def rotation_vector(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
     """Axis times angle."""
-    axis = np.array(
-        [rotation[2, 1] - rotation[1, 2], rotation[0, 2] - rotation[2, 0], rotation[1, 0] - rotation[0, 1]]
-    )
+    axis = np.array([rotation[2, 1] - rotation[1, 2], rotation[0, 2] - rotation[2, 0], rotation[1, 0] - rotation[0, 1]])
     sine, cosine = np.linalg.norm(axis) / 2, (np.trace(rotation) - 1) / 2
     return axis / 2 if sine < 1e-6 else axis / (2 * sine) * np.arctan2(sine, cosine)
 
@@ -142,7 +141,8 @@ class Boxes:
         apart = np.abs(np.einsum("ni,nik->nk", self.centre - centre, tested))
         own = np.einsum("nik,i->nk", np.abs(np.einsum("nji,njk->nik", mine, tested)), half)
         others = np.einsum("nik,ni->nk", np.abs(np.einsum("nji,njk->nik", self.axes, tested)), self.half)
-        return -np.where(real, apart - own - others, -9.0).max(axis=1)
+        gap: Float[Array, "n"] = np.where(real, apart - own - others, -9.0).max(axis=1)
+        return -gap
 
 
 HAND_BOXES = (

@@ -1,14 +1,14 @@
 """Taking a thing and putting it somewhere: which of the two follows from whether the fingers hold it now.
 
-Not a function of the moment alone: a grasp that was missed is remembered and avoided at the next try, a style's pause is
-counted, and the choice among grasps is kept until the thing has moved by 5 mm (computing it anew would give the same
+Not a function of the moment alone: a grasp that was missed is remembered and avoided at the next try, a style's pause
+is counted, and the choice among grasps is kept until the thing has moved by 5 mm (computing it anew would give the same
 one, but takes a tenth of a second).
 """
 
 import numpy as np
 from jaxtyping import Float
 
-from lerobot_policy_quantile.scenes.experts.geometry import OPEN, SHUT, UP, Array, Pose
+from lerobot_policy_quantile.scenes.experts.geometry import OPEN, SHUT, Array, Pose
 from lerobot_policy_quantile.scenes.experts.grips import Candidate, Grip
 from lerobot_policy_quantile.scenes.experts.motion import WIDE, Motion
 from lerobot_policy_quantile.scenes.experts.places import Spot
@@ -173,7 +173,8 @@ class Handling:
         """To the point in front, straight in, down."""
         position, hand = self.view.position(thing), self.view.hand
         before = front - position
-        if before[1] > -0.02 and np.abs(before).max() > 0.015:
+        off_line = max(abs(before[0]), abs(before[2])) > 0.015
+        if before[1] > 0.015 or (before[1] > -0.02 and off_line):
             self.phase, goal, speed = f"before the oven with {thing}", front, 0.7
         elif abs(spot.position[1] - position[1]) > 0.012:
             self.phase, speed = f"into the oven with {thing}", 0.5

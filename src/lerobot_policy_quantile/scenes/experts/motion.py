@@ -12,6 +12,8 @@ FUNNEL = 0.03
 CLEAR = 0.03
 """Metres of the hand above what it passes over."""
 LOOK_AHEAD = 0.08
+PALM, UNDER_PALM = 0.10, 0.02
+"""The palm's half width along the closing axis; metres by which it is above the finger tips, less a centimetre."""
 TILTS = (0.0, 0.4, 0.6, 0.8)
 """Leans of the hand that grips and fixtures ask for."""
 WIDE = 0.036
@@ -48,23 +50,40 @@ class Motion:
         """
         hand = self.view.hand
         beside = hand.beside(goal)
+        lead = max(lead, self._palm_room(goal, taken))
         if beside < FUNNEL:
             return self.go(goal.moved(goal.back * float(np.clip(5 * (beside - slack), 0, lead))), gripper, speed)
         return self.over(goal.moved(goal.back * lead), gripper, taken=taken)
+
+    def _palm_room(self, goal: Pose, taken: str | None) -> float:
+        """How far before its goal a hand from above must be for its palm to clear what stands beside."""
+        if goal.back[2] < 0.7:
+            return 0.0
+        aside = PALM * goal.rotation[:, 0]
+        return (
+            self.view.top_along(goal.position - aside, goal.position + aside, 0.04, taken)
+            - UNDER_PALM
+            - goal.position[2]
+        )
 
     def over(self, goal: Pose, gripper: float, *, taken: str | None = None) -> Float[Array, "7"]:
         """To a pose that is free above: up first, then across, in the style's bow and height."""
         hand = self.view.hand
         way = (goal.position - hand.position)[:2]
         far = float(np.clip((np.linalg.norm(way) - 0.06) / 0.15, 0, 1))
-        height = max(goal.position[2], self.view.top_along(hand.position, goal.position, 0.03, taken) + CLEAR)
-        height += far * self.style.height
-        ahead = self.view.top_along(hand.position, self.soon(hand.position, goal.position), 0.03, taken) + CLEAR
-        height = max(height, ahead) + 0.03 * (hand.position[2] < ahead)
+        soon = self.soon(hand.position, goal.position)
+        ahead = self._clear_height(hand.position, soon, taken)
+        height = max(goal.position[2], self._clear_height(hand.position, goal.position, taken), ahead)
+        height += far * self.style.height + 0.03 * (hand.position[2] < ahead)
         bow = far * self.style.bow * np.array([-way[1], way[0]]) / max(float(np.linalg.norm(way)), 1e-9)
         target = Pose(np.array([*(goal.position[:2] + bow), height]), goal.rotation)
         action = self.go(target, gripper)
         return self.held_back(action, (hand.position[2] - ahead + 0.03) / 0.03)
+
+    def _clear_height(self, start: Float[Array, "3"], end: Float[Array, "3"], taken: str | None) -> float:
+        """At which the fingers pass over what lies under the way, and the palm over what stands beside it."""
+        under = self.view.top_along(start, end, 0.03, taken) + CLEAR
+        return max(under, self.view.top_along(start, end, PALM, taken) - UNDER_PALM)
 
     def held_back(self, action: Float[Array, "7"], share: float) -> Float[Array, "7"]:
         """Sideways only a share of what an action says; for the rest, against the drift of a hand that rises."""

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lerobot_policy_quantile.scenes.experts.geometry import UP, Array, hand_frame
-from lerobot_policy_quantile.scenes.experts.grips import GRIPS, Round, family
+from lerobot_policy_quantile.scenes.experts.grips import Round, family, grip_for
 from lerobot_policy_quantile.scenes.experts.plan import DRAG, Step, is_drawer
 from lerobot_policy_quantile.scenes.experts.view import View
 
@@ -18,6 +18,9 @@ BESIDE_IN_BASKET = (0.022, 0.027)
 BESIDE_ON_STOVE = 0.055
 OVEN_FRONT = 0.25
 """Of the point in front of a microwave, from the middle of its inside."""
+
+ON_RACK = np.array([0.035, 0.054, 0.260])
+"""A bottle's foot above the rack's lip, from the rack's origin. It is let go of leaning backwards and lies down."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def spot_for(view: View, step: Step, siblings: Sequence[Step]) -> Spot:
         beside = BESIDE_ON_STOVE * (1 - 2 * number) if len(siblings) > 1 else 0.0
         return Spot(middle + np.array([beside, 0.0, 0.037 + bottom]))
     if kind == "wine_rack":
-        return Spot(middle + np.array([0.035, -0.045, 0.015 + bottom]))
+        return Spot(view.position(str(parent)) + ON_RACK, rotation=hand_frame(np.pi / 2, 0.6))
     if kind == "desk_caddy":
         return Spot(np.array([*middle[:2], middle[2] - 0.05]), rotation=hand_frame(np.pi / 2))
     if kind == "microwave":
@@ -61,16 +64,17 @@ def spot_for(view: View, step: Step, siblings: Sequence[Step]) -> Spot:
         return Spot(inside, front=np.array([inside[0], middle[1] - OVEN_FRONT, inside[2] + 0.015]))
     if step.skill == DRAG:
         return Spot(middle + bottom * UP)
+    if parent is not None:
+        return Spot(middle + (bottom + 0.01) * UP)
     return Spot(_roomiest(view, thing, middle + (bottom + 0.01) * UP, view.half_size(place)))
 
 
-def _roomiest(
-    view: View, thing: str, middle: Float[Array, "3"], half: Float[Array, "3"]
-) -> Float[Array, "3"]:
-    """The point of a region nearest to its middle at which the hand, as it holds the thing now, touches nothing else."""
+def _roomiest(view: View, thing: str, middle: Float[Array, "3"], half: Float[Array, "3"]) -> Float[Array, "3"]:
+    """The point nearest to a region's middle at which the hand, as it holds the thing now, touches nothing else."""
     reach = np.maximum(half[:2] - 0.012, 0.0)
     offsets = [np.array([x * reach[0], y * reach[1], 0.0]) for x in (0, -1, 1) for y in (0, -1, 1)]
-    points = [middle + offset for offset in sorted(offsets, key=lambda offset: float(np.linalg.norm(offset)))]
+    offsets.sort(key=lambda offset: float(np.linalg.norm(offset)))
+    points: list[Float[Array, "3"]] = [middle + offset for offset in offsets]
     held = view.hand.moved(-view.position(thing))
     depths = [view.overlap(held.moved(point), thing) for point in points]
     free = [point for point, depth in zip(points, depths, strict=True) if depth == 0]
@@ -80,6 +84,7 @@ def _roomiest(
 def _in_basket(view: View, thing: str, basket: str, side: int) -> Spot:
     origin = view.position(basket)
     held_above = (view.hand.position - view.position(thing))[2]
-    beside = np.array([BESIDE_IN_BASKET[0] if isinstance(GRIPS.get(family(view.kind(thing))), Round) else 0.0, BESIDE_IN_BASKET[1]])
+    standing = isinstance(grip_for(view.kind(thing)), Round)
+    beside = np.array([BESIDE_IN_BASKET[0] * standing, BESIDE_IN_BASKET[1]])
     height = origin[2] + BASKET_HEIGHT - held_above
     return Spot(np.array([*(origin[:2] + side * beside), height]), margin=0.02)

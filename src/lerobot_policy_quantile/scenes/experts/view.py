@@ -26,6 +26,8 @@ class View:
         self._finger_speeds = world.robots[0]._ref_gripper_joint_vel_indexes
         self._owner, self._finger = self._sort_geoms()
         self._solid = np.nonzero(self._owner)[0]
+        bodies = [str(self.model.body(body).name) for body in self.model.geom_bodyid]
+        self._robot = np.array([name.startswith(("robot0", "gripper0")) for name in bodies])
         self._moment: dict[str, Any] = {}
 
     def refresh(self) -> None:
@@ -57,7 +59,8 @@ class View:
         """Metres that the hand moves in a control step at its present velocity."""
         velocity = np.zeros(6)
         mujoco.mj_objectVelocity(self.model, self.data, mujoco.mjtObj.mjOBJ_SITE, self._site, velocity, 0)
-        return velocity[3:] / CONTROL_HZ
+        moved: Float[Array, "3"] = velocity[3:] / CONTROL_HZ
+        return moved
 
     @property
     def finger(self) -> float:
@@ -74,7 +77,8 @@ class View:
     @property
     def home(self) -> Float[Array, "3"]:
         """Where the hand is when episodes begin, roughly: 45 cm in front of the robot."""
-        return np.array(self.data.body("robot0_base").xpos) + np.array([0.45, 0.0, 0.0])
+        base: Float[Array, "3"] = np.array(self.data.body("robot0_base").xpos)
+        return base + np.array([0.45, 0.0, 0.0])
 
     def reach(self, pose: Pose) -> float:
         """Distance from shoulder to wrist (joint 6); the arm is straight at 0.72 m."""
@@ -180,7 +184,7 @@ class View:
         return hand_overlap(pose, self.boxes, self._number[taken])
 
     def free_column(self, name: str) -> Float[Array, "3"]:
-        """The shortest way aside to where nothing hangs above a thing; zero if nothing does, or no such way is known."""
+        """The shortest way aside to where nothing hangs above a thing; zero if nothing does, or no way is known."""
         low, high = self.spans
         bottom, top = self.extent(name)
         hangs = (self.boxes.owner != self._number[name]) & (high[:, 2] > top[2])
@@ -215,12 +219,12 @@ class View:
         return found
 
     def supported(self, name: str) -> bool:
-        """Whether a thing touches anything but the hand."""
+        """Whether a thing touches anything but the robot."""
         pairs = self.data.contact.geom[: self.data.ncon]
         both = np.concatenate([pairs, pairs[:, ::-1]]) if len(pairs) else np.zeros((0, 2), int)
         mine = self._owner[both[:, 0]] == self._number[name]
         other = both[:, 1]
-        return bool((mine & (self._finger[other] == 0) & (self._owner[other] != self._number[name])).any())
+        return bool((mine & ~self._robot[other] & (self._owner[other] != self._number[name])).any())
 
     # -- joints
 
