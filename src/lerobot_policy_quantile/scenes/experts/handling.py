@@ -178,7 +178,8 @@ class Handling:
             self.phase, goal, speed = f"before the oven with {thing}", front, 0.7
         elif abs(spot.position[1] - position[1]) > 0.012:
             self.phase, speed = f"into the oven with {thing}", 0.5
-            goal = np.array([spot.position[0], spot.position[1], front[2]])
+            goal = np.array([front[0], spot.position[1], front[2]])
         else:
             self.phase, goal, speed = f"down in the oven with {thing}", spot.position, 0.4
-        return self.motion.go(Pose(hand.position + goal - position, self.motion.level()), SHUT, speed)
+        rotation = self.motion.level() if spot.rotation is None else spot.rotation
+        return self.motion.go(Pose(hand.position + goal - position, rotation), SHUT, speed)

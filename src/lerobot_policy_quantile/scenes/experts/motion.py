@@ -60,11 +60,8 @@ class Motion:
         if goal.back[2] < 0.7:
             return 0.0
         aside = PALM * goal.rotation[:, 0]
-        return (
-            self.view.top_along(goal.position - aside, goal.position + aside, 0.04, taken)
-            - UNDER_PALM
-            - goal.position[2]
-        )
+        top = self.view.top_along(goal.position - aside, goal.position + aside, 0.04, taken)
+        return top - UNDER_PALM - float(goal.position[2])
 
     def over(self, goal: Pose, gripper: float, *, taken: str | None = None) -> Float[Array, "7"]:
         """To a pose that is free above: up first, then across, in the style's bow and height."""

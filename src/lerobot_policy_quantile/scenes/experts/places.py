@@ -18,6 +18,8 @@ BESIDE_IN_BASKET = (0.022, 0.027)
 BESIDE_ON_STOVE = 0.055
 OVEN_FRONT = 0.25
 """Of the point in front of a microwave, from the middle of its inside."""
+DOOR_LENGTH, DOOR_ROOM = 0.27, 0.125
+"""A microwave's door from its hinge; what a hand needs beside it: half the palm, half the door, a centimetre."""
 
 ON_RACK = np.array([0.035, 0.054, 0.260])
 """A bottle's foot above the rack's lip, from the rack's origin. It is let go of leaning backwards and lies down."""
@@ -33,7 +35,7 @@ class Spot:
     rotation: Float[Array, "3 3"] | None = None
     """Of the hand; None leaves the wrist as it is."""
     front: Float[Array, "3"] | None = None
-    """A point to pass first, for places that are entered from the side."""
+    """A point to pass first, for places that are entered from the side; its x is the lane's at the present y."""
     slack: float = 0.012
     """Metres aside at which letting go is good enough."""
 
@@ -60,13 +62,23 @@ def spot_for(view: View, step: Step, siblings: Sequence[Step]) -> Spot:
     if kind == "desk_caddy":
         return Spot(np.array([*middle[:2], middle[2] - 0.05]), rotation=hand_frame(np.pi / 2))
     if kind == "microwave":
-        inside = middle + np.array([-0.04, -0.03, -0.065])
-        return Spot(inside, front=np.array([inside[0], middle[1] - OVEN_FRONT, inside[2] + 0.015]))
+        return _in_oven(view, str(parent), middle)
     if step.skill == DRAG:
         return Spot(middle + bottom * UP)
     if parent is not None:
         return Spot(middle + (bottom + 0.01) * UP)
     return Spot(_roomiest(view, thing, middle + (bottom + 0.01) * UP, view.half_size(place)))
+
+
+def _in_oven(view: View, oven: str, middle: Float[Array, "3"]) -> Spot:
+    """Between the side walls; on the way in, as far from the open door as the palm is wide."""
+    inside = middle + np.array([-0.04, -0.03, -0.065])
+    hinge, angle = view.anchor(f"{oven}_microjoint"), view.joint(f"{oven}_microjoint")
+    palm = view.hand.position[1] - 0.05
+    along = np.clip((palm - hinge[1]) / min(np.sin(angle), -0.5), 0.0, DOOR_LENGTH)
+    lane = max(inside[0], hinge[0] + along * np.cos(angle) + DOOR_ROOM)
+    front = np.array([lane, middle[1] - OVEN_FRONT, inside[2] + 0.015])
+    return Spot(inside, front=front, rotation=hand_frame(np.pi / 2, 0.6))
 
 
 def _roomiest(view: View, thing: str, middle: Float[Array, "3"], half: Float[Array, "3"]) -> Float[Array, "3"]:

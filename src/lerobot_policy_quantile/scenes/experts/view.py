@@ -77,8 +77,8 @@ class View:
     @property
     def home(self) -> Float[Array, "3"]:
         """Where the hand is when episodes begin, roughly: 45 cm in front of the robot."""
-        base: Float[Array, "3"] = np.array(self.data.body("robot0_base").xpos)
-        return base + np.array([0.45, 0.0, 0.0])
+        x, y, z = self.data.body("robot0_base").xpos
+        return np.array([x + 0.45, y, z])
 
     def reach(self, pose: Pose) -> float:
         """Distance from shoulder to wrist (joint 6); the arm is straight at 0.72 m."""
