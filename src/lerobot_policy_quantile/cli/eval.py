@@ -45,7 +45,7 @@ EVAL_HELP = "\n\n".join(
         "qhead eval --scene libero_object+obstacle --policy expert:left --policy expert --indices 0 --out runs/box",
         "Benchmarks: --suite takes the place of --scene, --tasks, --indices and --seeds and follows a published"
         " protocol (docs/benchmarks.md):",
-        "qhead eval --suite libero_object --policy scripted --episodes 2 --limit 600 --out runs/scripted",
+        "qhead eval --suite libero --policy scripted --episodes 2 --out runs/scripted",
         "qhead eval --suite libero_plus --policy ours=runs/train/pretrained_model --sample 500 --out runs/plus",
         "qhead eval --suite libero_plus --dry-run",
         "Exit codes: 0 every episode has a result; 3 some ended in an error; 130 stopped by Ctrl-C; 1 the run could not"
@@ -61,9 +61,9 @@ def evaluate(
     policy: Annotated[
         Strings,
         typer.Option(
-            help="expert, expert:left, expert:right (scripted is the expert, too), a folder saved by LeRobot, USER/NAME"
-            " on the hub, or a server that speaks openpi's protocol (ws://host:8000, wss://host; options behind ?, see"
-            " docs/serving.md); NAME=SOURCE gives it a name. Repeat to compare."
+            help="scripted (every LIBERO task), expert, expert:left, expert:right (one thing into a basket), a folder"
+            " saved by LeRobot, USER/NAME on the hub, or a server that speaks openpi's protocol (ws://host:8000,"
+            " wss://host; options behind ?, see docs/serving.md); NAME=SOURCE gives it a name. Repeat to compare."
         ),
     ] = [],  # noqa: B006
     scene: Annotated[
