@@ -14,11 +14,12 @@ from lerobot_policy_quantile.scenes.experts.geometry import (
     half_turned,
     hand_frame,
 )
-from lerobot_policy_quantile.scenes.experts.motion import WIDE, Motion
+from lerobot_policy_quantile.scenes.experts.motion import RESTING, WIDE, Motion
 from lerobot_policy_quantile.scenes.experts.plan import drawer_names
 from lerobot_policy_quantile.scenes.experts.view import View
 
-RESTING, HOLDING = 0.004, 0.02
+HOLDING = 0.02
+"""Metres per second up to which fingers around something may creep."""
 PULLED, PULLED_ENOUGH = -0.150, -0.142
 """Joint value at which pulling ends, and at which a drawer that was let go of counts as open (LIBERO: -0.14)."""
 PUSHED = 0.001
@@ -114,7 +115,7 @@ class Fixtures:
         offset = hand.position - hinge
         arm, before, high = float(offset @ along), float(offset @ normal), float(offset[2]) - 0.02
         rotation = self._door_pose(hinge, max(joint, -1.2), 0.0).rotation
-        if (leaving := self._out_of(oven)) is not None:
+        if before < 0 and (leaving := self._out_of(oven)) is not None:
             return leaving
         if before > 0.0 and 0.10 < arm < 0.30 and abs(high) < 0.06:
             self.phase = "push the door"

@@ -10,12 +10,10 @@ from jaxtyping import Float
 
 from lerobot_policy_quantile.scenes.experts.geometry import OPEN, SHUT, Array, Pose
 from lerobot_policy_quantile.scenes.experts.grips import Candidate, Grip
-from lerobot_policy_quantile.scenes.experts.motion import WIDE, Motion
+from lerobot_policy_quantile.scenes.experts.motion import RESTING, WIDE, Motion
 from lerobot_policy_quantile.scenes.experts.places import Spot
 from lerobot_policy_quantile.scenes.experts.view import View
 
-RESTING = 0.004
-"""Metres per second below which a finger has stopped."""
 HOLDING = 0.02
 """The same while both fingers touch a thing: they may creep."""
 WIDEST = 0.0393
@@ -95,8 +93,8 @@ class Handling:
         self._waited = 0
         if finger < WIDE:
             self.phase = f"open for {thing}"
-            held = bool(self.view.touched)
-            return self.motion.stay(OPEN) if held else self.motion.go(hand.moved(0.02 * hand.back), OPEN, 0.4)
+            opening = bool(self.view.touched) and speed > RESTING
+            return self.motion.stay(OPEN) if opening else self.motion.go(hand.moved(0.02 * hand.back), OPEN, 0.4)
         if hand.angle_to(goal) > 0.3 and (leaving := self.motion.back_off()) is not None:
             self.phase = "back off"
             return leaving
@@ -153,7 +151,7 @@ class Handling:
         clearance = spot.margin + view.below_origin(thing)
         over = max(view.top_along(position, spot.position, 0.07, thing) + clearance, spot.position[2] + 0.02)
         ahead = view.top_along(position, self.motion.soon(position, spot.position), 0.07, thing) + clearance
-        over = max(over, ahead)
+        over = max(over, ahead, view.ground + clearance)
         down = 1.0 - float(np.clip((aside - 0.009) / 0.02, 0, 1))
         height = over + down * (spot.position[2] - over) + 0.03 * (aside > 0.04 and position[2] < ahead - 0.01)
         free = view.free_column(thing)

@@ -19,6 +19,9 @@ TILTS = (0.0, 0.4, 0.6, 0.8)
 WIDE = 0.036
 """A finger further out than this counts as open."""
 
+RESTING = 0.004
+"""Metres per second below which a finger has stopped."""
+
 
 class Motion:
     """Moves the hand of one view in one style. No memory: each action follows from the moment."""
@@ -104,7 +107,7 @@ class Motion:
     def rest(self) -> Float[Array, "7"]:
         """Open, back off, and up until things are well below."""
         hand = self.view.hand
-        if self.view.finger < WIDE:
+        if self.view.finger < WIDE and self.view.finger_speed > RESTING:
             return self.stay(OPEN)
         if (leaving := self.back_off()) is not None:
             return leaving

@@ -67,7 +67,8 @@ def spot_for(view: View, step: Step, siblings: Sequence[Step]) -> Spot:
         return Spot(middle + bottom * UP)
     if parent is not None:
         return Spot(middle + (bottom + 0.01) * UP)
-    return Spot(_roomiest(view, thing, middle + (bottom + 0.01) * UP, view.half_size(place)))
+    on_table = np.array([*middle[:2], max(middle[2], view.ground) + bottom + 0.01])
+    return Spot(_roomiest(view, thing, on_table, view.half_size(place)))
 
 
 def _in_oven(view: View, oven: str, middle: Float[Array, "3"]) -> Spot:
@@ -82,15 +83,15 @@ def _in_oven(view: View, oven: str, middle: Float[Array, "3"]) -> Spot:
 
 
 def _roomiest(view: View, thing: str, middle: Float[Array, "3"], half: Float[Array, "3"]) -> Float[Array, "3"]:
-    """The point nearest to a region's middle at which the hand, as it holds the thing now, touches nothing else."""
+    """The nearest point of a region at which the hand, as it holds the thing now, touches nothing else."""
     reach = np.maximum(half[:2] - 0.012, 0.0)
     offsets = [np.array([x * reach[0], y * reach[1], 0.0]) for x in (0, -1, 1) for y in (0, -1, 1)]
-    offsets.sort(key=lambda offset: float(np.linalg.norm(offset)))
     points: list[Float[Array, "3"]] = [middle + offset for offset in offsets]
     held = view.hand.moved(-view.position(thing))
     depths = [view.overlap(held.moved(point), thing) for point in points]
-    free = [point for point, depth in zip(points, depths, strict=True) if depth == 0]
-    return free[0] if free else points[int(np.argmin(depths))]
+    free = [point for point, depth in zip(points, depths, strict=True) if depth < 0.003]
+    here = view.position(thing)
+    return min(free, key=lambda point: float(np.linalg.norm(point - here))) if free else points[int(np.argmin(depths))]
 
 
 def _in_basket(view: View, thing: str, basket: str, side: int) -> Spot:

@@ -154,6 +154,11 @@ class View:
         low, high = self._moment["spans"]
         return low, high
 
+    @property
+    def ground(self) -> float:
+        """Height of what things stand on: their lowest point."""
+        return float(self.spans[0][:, 2].min())
+
     def extent(self, name: str) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
         """Lowest and highest corner of a thing."""
         low, high = self.spans
