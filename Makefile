@@ -52,7 +52,7 @@ bench-eval: .venv/.ready ## episodes per minute of qhead eval against lerobot-ev
 	@OMP_NUM_THREADS=1 $(PY) benchmarks/eval_sweeps.py
 	@OMP_NUM_THREADS=1 $(PY) benchmarks/eval_speed.py
 
-expert: .venv/.ready ## the scripted expert on 50 embedded states and 10 x 10 of LIBERO-Object (half an hour)
+expert: .venv/.ready ## the scripted experts: 50 embedded states, 10 x 10 of LIBERO-Object, 40 x 10 of LIBERO (an hour); writes docs/results/libero_scripted.md
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py
 
 serve-load: .venv/.ready ## 100 clients x 100 requests, slow clients, a killed server; writes runs/serve-load/

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from lerobot_policy_quantile.adapters import suites
 from lerobot_policy_quantile.adapters.factory import SceneFactory
-from lerobot_policy_quantile.adapters.scripted_expert import expert_side, is_expert
+from lerobot_policy_quantile.adapters.scripted_expert import ExpertPolicy, TaskPolicy, expert_side, is_expert
 from lerobot_policy_quantile.adapters.suite_choice import SuiteChoice
 from lerobot_policy_quantile.adapters.suites import SuiteEntry
 from lerobot_policy_quantile.cli.main import app
@@ -109,6 +109,13 @@ def test_wrong_usage_says_what_is_allowed(tmp_path, monkeypatch, arguments, said
 def test_scripted_is_the_expert():
     assert is_expert("scripted")
     assert expert_side("scripted:left") == "left"
+
+
+def test_scripted_plans_every_task_and_expert_keeps_its_way_points():
+    factory = SceneFactory({name: name for name in ("scripted", "scripted:left", "expert", "expert:left")})
+    assert isinstance(factory.policy("scripted"), TaskPolicy)
+    assert factory.policy("scripted:left") == factory.policy("expert:left") == ExpertPolicy("left")
+    assert factory.policy("expert") == ExpertPolicy()
 
 
 @pytest.mark.parametrize(("limit", "steps", "told"), [(None, 220, "openpi"), (600, 600, "openpi, limit 600")])

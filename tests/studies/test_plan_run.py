@@ -15,7 +15,7 @@ from lerobot_policy_quantile.studies.plan_run import (
     next_command,
     run_steps,
 )
-from lerobot_policy_quantile.studies.plans.commands import Step, Where
+from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where
 
 WHERE = Where(1280, "runs")
 INPUTS = {"study": "mine"}
@@ -35,12 +35,12 @@ open(os.path.join(os.path.dirname(folder), "calls"), "a").write(f"{steps} ")
 
 def training(folder, name="a-0", made=20, updates=20):
     place = str(folder / name)
-    return Step("train", name, ("python", "-c", TRAIN, place, str(made)), place, updates, batch=128)
+    return StudyCommand("train", name, ("python", "-c", TRAIN, place, str(made)), place, updates, batch=128)
 
 
 def evaluation(folder, code=0):
     words = ("python", "-c", f"print('why it ended'); raise SystemExit({code})")
-    return Step("eval", "libero", words, str(folder / "libero"))
+    return StudyCommand("eval", "libero", words, str(folder / "libero"))
 
 
 def run(steps, home, said=None, inputs=INPUTS):
@@ -76,7 +76,7 @@ def test_a_finished_training_keeps_its_last_checkpoint_only(tmp_path, monkeypatc
 
 @pytest.mark.bad_input
 def test_updates_of_another_global_batch_are_refused(tmp_path):
-    step = Step("train", "a-0", (), str(tmp_path / "a-0"), 20, batch=256)
+    step = StudyCommand("train", "a-0", (), str(tmp_path / "a-0"), 20, batch=256)
     train_once(training(tmp_path))
     with pytest.raises(ValueError, match=r"must be 256; its checkpoint was made with 128"):
         next_command(step, WHERE)
@@ -115,7 +115,7 @@ from lerobot_policy_quantile.studies.plan_run import run_steps
 from lerobot_policy_quantile.studies.plans.commands import Where
 run_steps([], Where(1, "runs"), Path({str(tmp_path)!r}), {INPUTS!r}, print)
 """
-    inner = Step("eval", "nested", ("python", "-c", again), str(tmp_path))
+    inner = StudyCommand("eval", "nested", ("python", "-c", again), str(tmp_path))
     with pytest.raises(StepFailedError, match="is in use by another run of this study"):
         run([inner], tmp_path)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lerobot_policy_quantile.adapters.cameras import spelled
 from lerobot_policy_quantile.adapters.replanning import ReplannedPolicy, parse_replan
-from lerobot_policy_quantile.adapters.scripted_expert import ExpertPolicy, expert_side, is_expert
+from lerobot_policy_quantile.adapters.scripted_expert import expert_policy, is_expert
 from lerobot_policy_quantile.adapters.server_address import ServerAddress, is_server
 from lerobot_policy_quantile.contract import CAMERA_KEYS, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
@@ -30,7 +30,7 @@ class SceneFactory:
     """Builds scenes of the registry, scripted experts and saved policies."""
 
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Policy name in the key -> `expert`, `expert:left`, ..., the folder of a saved policy, or `ws://host:port`."""
+    """Policy name in the key -> `scripted`, `expert`, `expert:left`, ..., a saved policy's folder, `ws://host:port`."""
     camera_size: int = 256
     device: str = "cpu"
     protocol: str | None = None
@@ -67,7 +67,7 @@ class SceneFactory:
         """The policy behind a name."""
         source = self.sources[policy]
         if is_expert(source):
-            return ExpertPolicy(expert_side(source))
+            return expert_policy(source)
         if is_server(source):
             from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
 

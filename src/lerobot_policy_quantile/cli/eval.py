@@ -47,9 +47,10 @@ def evaluate(
     policy: Annotated[
         Strings,
         typer.Option(
-            help="Policy to run: expert, expert:left or expert:right (also called scripted), a folder saved by LeRobot,"
-            " USER/NAME on the hub, or a server for openpi's protocol (ws://host:8000 or wss://host; options"
-            " after ?, see docs/guides/serving.md). NAME=SOURCE names it in the table. Repeat to compare."
+            help="Policy to run: scripted (solves every LIBERO task), expert, expert:left or expert:right (one object"
+            " into a basket), a folder saved by LeRobot, USER/NAME on the hub, or a server for openpi's protocol"
+            " (ws://host:8000 or wss://host; options after ?, see docs/guides/serving.md). NAME=SOURCE names it in the"
+            " table. Repeat to compare."
         ),
     ] = [],  # noqa: B006
     scene: Annotated[Strings, typer.Option(help=f"{SceneHelp} Repeatable.", rich_help_panel=EPISODES)] = ["embedded"],  # noqa: B006

@@ -11,7 +11,7 @@ from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.studies.plans import StudyPlan
-    from lerobot_policy_quantile.studies.plans.commands import Step, Where
+    from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where
 
 HELP = help_text(
     "Run one of the paper's studies: train its variants, evaluate them, and print tables with the paper's numbers.",
@@ -86,7 +86,7 @@ def run(
     raise typer.Exit(code)
 
 
-def _run(study: "StudyPlan", steps: "list[Step]", where: "Where", *, small: bool) -> int:
+def _run(study: "StudyPlan", steps: "list[StudyCommand]", where: "Where", *, small: bool) -> int:
     """Run the steps, print the results, and return the exit code."""
     from lerobot_policy_quantile.studies.plan_machine import inputs_of
     from lerobot_policy_quantile.studies.plan_results import write_results

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from lerobot_policy_quantile.studies.plans.commands import Step, Where, resumed
+from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where, resumed
 from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
 from lerobot_policy_quantile.util.stamps import Stamp
 
@@ -34,7 +34,7 @@ class StepFailedError(RuntimeError):
     """A command ended with an error."""
 
 
-def run_steps(steps: Sequence[Step], where: Where, home: Path, inputs: Mapping[str, Any], say: Say) -> bool:
+def run_steps(steps: Sequence[StudyCommand], where: Where, home: Path, inputs: Mapping[str, Any], say: Say) -> bool:
     """Run every step that is not done; whether all episodes have a result. Trials of a robot are left to people."""
     home.mkdir(parents=True, exist_ok=True)
     mine = [step for step in steps if step.kind in ("collect", "train", "eval")]
@@ -59,7 +59,7 @@ def run_steps(steps: Sequence[Step], where: Where, home: Path, inputs: Mapping[s
     return clean
 
 
-def next_command(step: Step, where: Where) -> Step | None:
+def next_command(step: StudyCommand, where: Where) -> StudyCommand | None:
     """What must be run for a step: itself, a training from its last checkpoint, or nothing.
 
     An evaluation is always asked: it knows its journal, and says in a second that nothing is missing.
@@ -77,7 +77,7 @@ def next_command(step: Step, where: Where) -> Step | None:
     return step
 
 
-def trained_steps(step: Step) -> int | None:
+def trained_steps(step: StudyCommand) -> int | None:
     """Updates in a training's last checkpoint; None without one. `last` is moved after a checkpoint is whole.
 
     Updates of another global batch are another training.
@@ -100,13 +100,13 @@ def keep_last_checkpoint(folder: Path) -> None:
             shutil.rmtree(path)
 
 
-def _require_complete(step: Step) -> None:
+def _require_complete(step: StudyCommand) -> None:
     done = trained_steps(step)
     if done is None or done < step.updates:
         raise StepFailedError(f"training {step.name} must end after {step.updates} updates; its checkpoint has {done}")
 
 
-def _execute(step: Step, home: Path) -> int:
+def _execute(step: StudyCommand, home: Path) -> int:
     """Run a command, its output in a log; returns the exit code of one that came to its end."""
     log = home / "logs" / f"{step.kind}-{step.name}.log"
     log.parent.mkdir(exist_ok=True)

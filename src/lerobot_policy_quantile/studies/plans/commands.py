@@ -59,7 +59,7 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Step:
+class StudyCommand:
     """One command of a study."""
 
     kind: Kind
@@ -78,7 +78,7 @@ class Step:
         return shlex.join(self.words)
 
 
-def expand(study: StudyPlan, where: Where, *, small: bool = False) -> list[Step]:
+def expand(study: StudyPlan, where: Where, *, small: bool = False) -> list[StudyCommand]:
     """The study's commands in order: trainings, evaluations, table."""
     seeds = range(SMALL["seeds"] if small else study.seeds)
     trained = [(variant, seed) for variant in study.variants for seed in seeds]
@@ -87,7 +87,7 @@ def expand(study: StudyPlan, where: Where, *, small: bool = False) -> list[Step]
     judged = [_evaluation(study, where, evaluation, trained, small) for evaluation in study.evaluations]
     judged += _trials(study, where, trained, small)
     folders = tuple(dict.fromkeys(step.folder for step in judged))
-    table = Step("table", "table", ("qhead", "table", *folders), home(study, where))
+    table = StudyCommand("table", "table", ("qhead", "table", *folders), home(study, where))
     return [*steps, *judged, table]
 
 
@@ -104,13 +104,13 @@ def _checkpoint(study: StudyPlan, where: Where, variant: PlanVariant, seed: int)
     return f"{_folder(study, where, variant, seed)}/checkpoints/last/pretrained_model"
 
 
-def _collecting(study: StudyPlan, where: Where) -> Step:
+def _collecting(study: StudyPlan, where: Where) -> StudyCommand:
     folder = f"{home(study, where)}/data"
     words = ("qhead", "collect", "--scene", "embedded", "--camera-size", "64", "--repo-id", SMALL_DATASET)
-    return Step("collect", "data", (*words, "--out", folder), folder)
+    return StudyCommand("collect", "data", (*words, "--out", folder), folder)
 
 
-def _training(study: StudyPlan, where: Where, variant: PlanVariant, seed: int, small: bool) -> Step:
+def _training(study: StudyPlan, where: Where, variant: PlanVariant, seed: int, small: bool) -> StudyCommand:
     fit = where.fits.get(variant.name, Fit())
     batch = SMALL["batch"] if small else BATCH
     updates = SMALL["steps"] if small else study.steps or -(-where.frames // batch)
@@ -135,10 +135,10 @@ def _training(study: StudyPlan, where: Where, variant: PlanVariant, seed: int, s
         f"--seed={seed}",
     ]
     folder = _folder(study, where, variant, seed)
-    return Step("train", f"{variant.name}-{seed}", (*words, f"--output_dir={folder}"), folder, updates, batch)
+    return StudyCommand("train", f"{variant.name}-{seed}", (*words, f"--output_dir={folder}"), folder, updates, batch)
 
 
-def resumed(step: Step, where: Where) -> Step:
+def resumed(step: StudyCommand, where: Where) -> StudyCommand:
     """The command that continues a training from its last checkpoint, with its original settings."""
     config = f"{step.folder}/checkpoints/last/pretrained_model/train_config.json"
     words = (
@@ -163,7 +163,7 @@ def _trainer(where: Where) -> list[str]:
 
 def _evaluation(
     study: StudyPlan, where: Where, evaluation: Evaluation, trained: list[tuple[PlanVariant, int]], small: bool
-) -> Step:
+) -> StudyCommand:
     words = ["qhead", "eval", "--suite", evaluation.suite, "--device", where.device]
     for variant, seed in trained:
         words += ["--policy", f"{variant.name}#{seed}={_checkpoint(study, where, variant, seed)}"]
@@ -178,22 +178,22 @@ def _evaluation(
         words += [word for name in ("episodes", "sample", "limit") for word in (f"--{name}", str(SMALL[name]))]
         words += ["--camera-size", "64", "--no-side-files"]
     folder = f"{home(study, where)}/{evaluation.suite}"
-    return Step("eval", evaluation.suite, (*words, "--out", folder), folder)
+    return StudyCommand("eval", evaluation.suite, (*words, "--out", folder), folder)
 
 
-def _trials(study: StudyPlan, where: Where, trained: list[tuple[PlanVariant, int]], small: bool) -> list[Step]:
+def _trials(study: StudyPlan, where: Where, trained: list[tuple[PlanVariant, int]], small: bool) -> list[StudyCommand]:
     """For each method its server, then the trials of each task, which a person supervises."""
     if study.robot is None:
         return []
     folder, steps = f"{home(study, where)}/robot", []
     for variant, seed in trained:
         serve = ("qhead", "serve", "--policy", _checkpoint(study, where, variant, seed), "--device", where.device)
-        steps.append(Step("robot", f"serve {variant.name}-{seed}", serve, folder))
+        steps.append(StudyCommand("robot", f"serve {variant.name}-{seed}", serve, folder))
         for task in study.robot.tasks:
             trials = str(SMALL["trials"] if small else study.robot.trials)
             words = ("python", "examples/piper.py", "ws://127.0.0.1:8000", "--task", task, "--trials", trials)
             name = ("--name", f"{variant.name}#{seed}", "--out", folder)
-            steps.append(Step("robot", f"{variant.name}-{seed}, {task}", (*words, *name), folder))
+            steps.append(StudyCommand("robot", f"{variant.name}-{seed}, {task}", (*words, *name), folder))
     return steps
 
 

@@ -1,0 +1,183 @@
+"""Taking a thing and putting it somewhere: which of the two follows from whether the fingers hold it now.
+
+Not a function of the moment alone: a grasp that was missed is remembered and avoided at the next try, a style's pause
+is counted, and the choice among grasps is kept until the thing has moved by 5 mm (computing it anew would give the same
+one, but takes a tenth of a second).
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from lerobot_policy_quantile.scenes.experts.geometry import OPEN, SHUT, Array, Pose
+from lerobot_policy_quantile.scenes.experts.grips import Candidate, Grip
+from lerobot_policy_quantile.scenes.experts.motion import RESTING, WIDE, Motion
+from lerobot_policy_quantile.scenes.experts.places import Spot
+from lerobot_policy_quantile.scenes.experts.view import View
+
+HOLDING = 0.02
+"""The same while both fingers touch a thing: they may creep."""
+WIDEST = 0.0393
+"""A moka pot fills the hand: the fingers touch it until they are this far out."""
+DRAG_HEIGHT = 0.015
+"""Of the hand above the origin of what it drags."""
+NEAR_REACH, FAR_REACH = 0.45, 0.63
+"""Metres from shoulder to wrist: the arm folds below, and above the controller drifts."""
+
+
+class Handling:
+    """Takes and puts the things of one episode."""
+
+    def __init__(self, view: View, motion: Motion) -> None:
+        self.view, self.motion, self.style = view, motion, motion.style
+        self.phase = ""
+        self._chosen: tuple[str, Float[Array, "3"], Candidate] | None = None
+        self._missed: list[tuple[str, Pose]] = []  # relative to the thing
+        self._waited = 0
+
+    def holds(self, thing: str) -> bool:
+        """Whether both fingers touch a thing and have come to rest on it."""
+        both = all(self.view.touching(thing))
+        return both and (abs(self.view.finger_speed) < HOLDING or not self.view.supported(thing))
+
+    def let_go(self, thing: str) -> bool:
+        """Whether the fingers are off a thing, or as wide as they go."""
+        return self.view.finger > WIDEST or not any(self.view.touching(thing))
+
+    def put(self, thing: str, grip: Grip, spot: Spot) -> Float[Array, "7"]:
+        """One action of taking a thing and putting it onto its spot."""
+        if self.at_spot(thing, spot) and any(self.view.touching(thing)):
+            self.phase = f"release {thing}"
+            return self.motion.stay(OPEN)
+        if self.holds(thing):
+            return self._carry(thing, spot) if spot.front is None else self._carry_in(thing, spot, spot.front)
+        return self.take(thing, grip, spot)
+
+    def drag(self, thing: str, grip: Grip, spot: Spot) -> Float[Array, "7"]:
+        """One action of taking a flat thing's rim and pulling it over the table."""
+        if self.at_spot(thing, spot) and any(self.view.touching(thing)):
+            self.phase = f"release {thing}"
+            return self.motion.stay(OPEN)
+        if not self.holds(thing):
+            return self.take(thing, grip, None)
+        self.phase = f"drag {thing}"
+        hand = self.view.hand
+        position = self.view.position(thing)
+        target = np.array([*(hand.position + spot.position - position)[:2], position[2] + DRAG_HEIGHT])
+        return self.motion.go(Pose(target, self.motion.level()), SHUT, 0.5)
+
+    def at_spot(self, thing: str, spot: Spot) -> bool:
+        """Whether a thing is where it may be let go of."""
+        offset = self.view.position(thing) - spot.position
+        return bool(np.linalg.norm(offset[:2]) < spot.slack and offset[2] < 0.008)
+
+    def put_down(self, thing: str, spot: Spot) -> bool:
+        """Whether a thing stands on something, nearly on its spot."""
+        offset = self.view.position(thing) - spot.position
+        return bool(np.linalg.norm(offset[:2]) < 0.03 and offset[2] < 0.03 and self.view.supported(thing))
+
+    # -- taking
+
+    def take(self, thing: str, grip: Grip, spot: Spot | None) -> Float[Array, "7"]:
+        """One action of taking a thing."""
+        hand, finger = self.view.hand, self.view.finger
+        choice = self._choice(thing, grip, spot)
+        goal = choice.pose
+        both, speed = all(self.view.touching(thing)), self.view.finger_speed
+        if finger < WIDE and hand.near(goal, 0.02, 0.25):
+            if both or speed < -RESTING:
+                return self._close(thing, goal)
+            if not self._tried(thing, goal):
+                self._missed.append((thing, goal.moved(-self.view.position(thing))))
+        elif hand.near(goal, 0.008, 0.1):
+            return self._close(thing, goal)
+        self._waited = 0
+        if finger < WIDE:
+            self.phase = f"open for {thing}"
+            opening = bool(self.view.touched) and speed > RESTING
+            return self.motion.stay(OPEN) if opening else self.motion.go(hand.moved(0.02 * hand.back), OPEN, 0.4)
+        if hand.angle_to(goal) > 0.3 and (leaving := self.motion.back_off()) is not None:
+            self.phase = "back off"
+            return leaving
+        self.phase = f"approach {thing}"
+        if any(self.view.touching(thing)) and (hand.position - goal.position) @ goal.back > 0.012:
+            return self.motion.go(goal.moved(0.05 * goal.back), OPEN)  # a finger stands on it
+        return self.motion.approach(goal, OPEN, taken=thing, slack=grip.slack)
+
+    def _close(self, thing: str, goal: Pose) -> Float[Array, "7"]:
+        self._waited += 1
+        self.phase = f"close on {thing}"
+        return self.motion.go(goal, SHUT if self._waited > self.style.pause else OPEN, 0.3)
+
+    def _choice(self, thing: str, grip: Grip, spot: Spot | None) -> Candidate:
+        """The cheapest grasp; while the fingers close, the one at which they do."""
+        position = self.view.position(thing)
+        if self._chosen is not None:
+            name, where, choice = self._chosen
+            moved = position - where
+            if name == thing and (np.linalg.norm(moved) < 0.005 or self.view.finger < WIDE):
+                return Candidate(choice.pose.moved(moved), choice.cost, choice.side)
+        found = grip.candidates(position, self.view.yaw(thing), self.view.turn(thing))
+        choice = min(found, key=lambda candidate: self._cost(candidate, thing, spot)) if len(found) > 1 else found[0]
+        self._chosen = (thing, position, choice)
+        return choice
+
+    def _cost(self, candidate: Candidate, thing: str, spot: Spot | None) -> float:
+        pose = candidate.pose
+        cost = candidate.cost + 20 * self.view.overlap(pose, thing)
+        reach = self.view.reach(pose)
+        cost += 1.5 * max(0.0, reach - FAR_REACH, NEAR_REACH - reach)
+        cost += 0.1 * float(np.linalg.norm((pose.position - self.view.home)[:2]))
+        if spot is not None:
+            there = pose.moved(spot.position - self.view.position(thing))
+            cost += 10 * self.view.overlap(there, thing)
+        if candidate.side is not None and self.style.side is not None:
+            cost += 0.04 * (1 - float(np.cos(candidate.side - self.style.side)))
+        return cost + 0.1 * self._tried(thing, pose)
+
+    def _tried(self, thing: str, pose: Pose) -> bool:
+        """Whether the fingers closed on nothing there before."""
+        here = pose.moved(-self.view.position(thing))
+        return any(name == thing and here.near(other, 0.01, 0.1) for name, other in self._missed)
+
+    # -- carrying
+
+    def _carry(self, thing: str, spot: Spot) -> Float[Array, "7"]:
+        """Up, across, and down inside a funnel; slowly while the thing is still supported."""
+        view, hand = self.view, self.view.hand
+        position = view.position(thing)
+        rotation = self.motion.level() if spot.rotation is None else spot.rotation
+        offset = spot.position - position
+        aside = float(np.linalg.norm(offset[:2]))
+        clearance = spot.margin + view.below_origin(thing)
+        over = max(view.top_along(position, spot.position, 0.07, thing) + clearance, spot.position[2] + 0.02)
+        ahead = view.top_along(position, self.motion.soon(position, spot.position), 0.07, thing) + clearance
+        over = max(over, ahead, view.ground + clearance)
+        down = 1.0 - float(np.clip((aside - 0.009) / 0.02, 0, 1))
+        height = over + down * (spot.position[2] - over) + 0.03 * (aside > 0.04 and position[2] < ahead - 0.01)
+        free = view.free_column(thing)
+        if free.any() and aside > 0.05:
+            self.phase = f"aside with {thing}"
+            return self.motion.go(Pose(hand.position + free, rotation), SHUT)
+        self.phase = f"carry {thing}"
+        target = Pose(hand.position + np.array([*offset[:2], height - position[2]]), rotation)
+        action = self.motion.go(target, SHUT, 0.6 if down > 0 else 0.9)
+        if aside > 0.04:
+            action = self.motion.held_back(action, (position[2] - ahead + 0.03) / 0.02)
+        if view.supported(thing) and action[2] > 0:
+            action[2] = min(action[2], 0.5)
+        return action
+
+    def _carry_in(self, thing: str, spot: Spot, front: Float[Array, "3"]) -> Float[Array, "7"]:
+        """To the point in front, straight in, down."""
+        position, hand = self.view.position(thing), self.view.hand
+        before = front - position
+        off_line = max(abs(before[0]), abs(before[2])) > 0.015
+        if before[1] > 0.015 or (before[1] > -0.02 and off_line):
+            self.phase, goal, speed = f"before the oven with {thing}", front, 0.7
+        elif abs(spot.position[1] - position[1]) > 0.012:
+            self.phase, speed = f"into the oven with {thing}", 0.5
+            goal = np.array([front[0], spot.position[1], front[2]])
+        else:
+            self.phase, goal, speed = f"down in the oven with {thing}", spot.position, 0.4
+        rotation = self.motion.level() if spot.rotation is None else spot.rotation
+        return self.motion.go(Pose(hand.position + goal - position, rotation), SHUT, speed)
