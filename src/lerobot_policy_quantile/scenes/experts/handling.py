@@ -18,8 +18,8 @@ HOLDING = 0.02
 """The same while both fingers touch a thing: they may creep."""
 WIDEST = 0.0393
 """A moka pot fills the hand: the fingers touch it until they are this far out."""
-DRAG_HEIGHT = 0.015
-"""Of the hand above the origin of what it drags."""
+DRAG_HEIGHT = 0.016
+"""Of the hand above the table when it drags a plate."""
 NEAR_REACH, FAR_REACH = 0.45, 0.63
 """Metres from shoulder to wrist: the arm folds below, and above the controller drifts."""
 
@@ -54,21 +54,35 @@ class Handling:
 
     def drag(self, thing: str, grip: Grip, spot: Spot) -> Float[Array, "7"]:
         """One action of taking a flat thing's rim and pulling it over the table."""
-        if self.at_spot(thing, spot) and any(self.view.touching(thing)):
+        way = spot.position - self.view.position(thing)
+        if np.linalg.norm(way[:2]) < spot.slack and any(self.view.touching(thing)):
             self.phase = f"release {thing}"
             return self.motion.stay(OPEN)
         if not self.holds(thing):
-            return self.take(thing, grip, None)
+            return self.take(thing, grip, spot)
         self.phase = f"drag {thing}"
         hand = self.view.hand
-        position = self.view.position(thing)
-        target = np.array([*(hand.position + spot.position - position)[:2], position[2] + DRAG_HEIGHT])
+        leg = self._first_leg(thing, way)
+        target = np.array([*(hand.position + leg)[:2], self.view.ground + DRAG_HEIGHT])
         return self.motion.go(Pose(target, self.motion.level()), SHUT, 0.5)
+
+    def _first_leg(self, thing: str, way: Float[Array, "3"]) -> Float[Array, "3"]:
+        """Straight, or along one axis first if something lies on the straight way and not on that one."""
+        x, y = np.array([way[0], 0.0, 0.0]), np.array([0.0, way[1], 0.0])
+        share = np.linspace(0, 1, 16)[:, None]
+        for first, second in ((way, np.zeros(3)), (y, x), (x, y)):
+            if self.view.free_at(thing, np.concatenate([share * first[:2], first[:2] + share * second[:2]])):
+                return first
+        return way
 
     def at_spot(self, thing: str, spot: Spot) -> bool:
         """Whether a thing is where it may be let go of."""
         offset = self.view.position(thing) - spot.position
         return bool(np.linalg.norm(offset[:2]) < spot.slack and offset[2] < 0.008)
+
+    def stuck(self) -> bool:
+        """Whether the hand has come to rest."""
+        return bool(np.linalg.norm(self.view.drift) < 0.0015)
 
     def put_down(self, thing: str, spot: Spot) -> bool:
         """Whether a thing stands on something, nearly on its spot."""

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jaxtyping import Float
 
-from lerobot_policy_quantile.scenes.experts.geometry import UP, Array, hand_frame
+from lerobot_policy_quantile.scenes.experts.geometry import UP, Array, Pose, hand_frame, nearest_half_turn, yaw_and_tilt
 from lerobot_policy_quantile.scenes.experts.grips import Round, family, grip_for
 from lerobot_policy_quantile.scenes.experts.plan import DRAG, Step, is_drawer
 from lerobot_policy_quantile.scenes.experts.view import View
 
+ABOVE_RIM = 0.012
+"""Of the hand above a bowl's rim; the tips reach 9 mm lower."""
 BASKET_HEIGHT = 0.16
 """Of the hand above the basket's origin when it lets go; the rim is at 0.146, the inner half sizes are 0.06."""
 BESIDE_IN_BASKET = (0.022, 0.027)
@@ -44,6 +47,8 @@ def spot_for(view: View, step: Step, siblings: Sequence[Step]) -> Spot:
     """The spot of a step now. `siblings` are the steps that share its place, itself included."""
     thing, place = step.thing, str(step.place)
     bottom = view.below_origin(thing)
+    if view.is_thing(place) and family(view.kind(place)) == "akita_black_bowl":
+        return _over_bowl(view, thing, place)
     if view.is_thing(place):
         return Spot(view.position(place) + (0.016 + bottom) * UP)
     middle, parent = view.site(place), view.parent(place)
@@ -64,11 +69,11 @@ def spot_for(view: View, step: Step, siblings: Sequence[Step]) -> Spot:
     if kind == "microwave":
         return _in_oven(view, str(parent), middle)
     if step.skill == DRAG:
-        return Spot(middle + bottom * UP)
+        return _free_spot(view, thing, middle, view.half_size(place))
     if parent is not None:
         return Spot(middle + (bottom + 0.01) * UP)
     on_table = np.array([*middle[:2], max(middle[2], view.ground) + bottom + 0.01])
-    return Spot(_roomiest(view, thing, on_table, view.half_size(place)))
+    return _roomiest(view, thing, on_table, view.half_size(place))
 
 
 def _in_oven(view: View, oven: str, middle: Float[Array, "3"]) -> Spot:
@@ -82,16 +87,37 @@ def _in_oven(view: View, oven: str, middle: Float[Array, "3"]) -> Spot:
     return Spot(inside, front=front, rotation=hand_frame(np.pi / 2, 0.6))
 
 
-def _roomiest(view: View, thing: str, middle: Float[Array, "3"], half: Float[Array, "3"]) -> Float[Array, "3"]:
-    """The nearest point of a region at which the hand, as it holds the thing now, touches nothing else."""
+def _free_spot(view: View, thing: str, middle: Float[Array, "3"], half: Float[Array, "3"]) -> Spot:
+    """The nearest point well inside a region at which a thing on the table meets no other; else the middle."""
+    inner, here = np.maximum(half[:2] - 0.018, 0.0), view.position(thing)
+    points = [np.array([*(middle[:2] + inner * [x, y]), here[2]]) for x, y in product((-1, -0.5, 0, 0.5, 1), repeat=2)]
+    points.sort(key=lambda point: float(np.linalg.norm(point - here)))
+    return Spot(next((point for point in points if view.free_at(thing, (point - here)[None, :2])), middle))
+
+
+def _roomiest(view: View, thing: str, middle: Float[Array, "3"], half: Float[Array, "3"]) -> Spot:
+    """The nearest point of a region, and wrist, at which a hand that holds the thing as now touches nothing else."""
     reach = np.maximum(half[:2] - 0.012, 0.0)
-    offsets = [np.array([x * reach[0], y * reach[1], 0.0]) for x in (0, -1, 1) for y in (0, -1, 1)]
-    points: list[Float[Array, "3"]] = [middle + offset for offset in offsets]
-    held = view.hand.moved(-view.position(thing))
-    depths = [view.overlap(held.moved(point), thing) for point in points]
-    free = [point for point, depth in zip(points, depths, strict=True) if depth < 0.003]
-    here = view.position(thing)
-    return min(free, key=lambda point: float(np.linalg.norm(point - here))) if free else points[int(np.argmin(depths))]
+    here, held = view.position(thing), view.hand.position - view.position(thing)
+    yaw, _ = yaw_and_tilt(view.hand.rotation)
+    spots: list[tuple[float, Spot]] = []
+    for turn in (yaw, 0.0, np.pi / 4, -np.pi / 4, np.pi / 2):
+        for x, y in product((0, -1, 1), repeat=2):
+            point = middle + np.array([x * reach[0], y * reach[1], 0.0])
+            far = float(np.linalg.norm(point - here)) + 0.1 * abs(nearest_half_turn(turn - yaw))
+            spots.append((far, Spot(point, rotation=hand_frame(turn))))
+    spots.sort(key=lambda pair: pair[0])
+    for _, spot in spots:
+        if spot.rotation is not None and view.overlap(Pose(spot.position + held, spot.rotation), thing) < 0.003:
+            return spot
+    return Spot(middle)
+
+
+def _over_bowl(view: View, thing: str, bowl: str) -> Spot:
+    """The fingers open above the rim: inside they would spread against it and take the bowl along."""
+    held_above = (view.hand.position - view.position(thing))[2]
+    rim = view.extent(bowl)[1][2]
+    return Spot(np.array([*view.position(bowl)[:2], rim + ABOVE_RIM - held_above]))
 
 
 def _in_basket(view: View, thing: str, basket: str, side: int) -> Spot:

@@ -76,7 +76,7 @@ class TaskExpert:
 
     def _move_thing(self, step: Step) -> Float[Array, "7"]:
         thing, spot = step.thing, self._spot(step)
-        put_down = step.skill == PUT and self.handling.put_down(thing, spot)
+        put_down = self.handling.put_down(thing, spot) if step.skill == PUT else self.handling.stuck()
         if self.view.true(self._goals[step]) and (put_down or not self.handling.holds(thing)):
             self.handling.phase = f"let go of {thing}"
             return self.motion.stay(OPEN)

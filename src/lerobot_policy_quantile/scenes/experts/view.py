@@ -156,8 +156,8 @@ class View:
 
     @property
     def ground(self) -> float:
-        """Height of what things stand on: their lowest point."""
-        return float(self.spans[0][:, 2].min())
+        """Height of what things stand on: the lowest point of those that can be moved."""
+        return float(self.spans[0][self.boxes.owner <= len(self.world.objects_dict), 2].min())
 
     def extent(self, name: str) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
         """Lowest and highest corner of a thing."""
@@ -187,6 +187,15 @@ class View:
     def overlap(self, pose: Pose, taken: str) -> float:
         """How deep the open hand at a pose would be in things."""
         return hand_overlap(pose, self.boxes, self._number[taken])
+
+    def free_at(self, name: str, offsets: Float[Array, "k 2"]) -> bool:
+        """Whether a thing on the table would meet nothing if it were moved by any of some offsets."""
+        low, high = self.spans
+        bottom, top = self.extent(name)
+        others = (self.boxes.owner != self._number[name]) & (low[:, 2] < top[2])
+        moved = offsets[:, None]
+        meets = (low[others, :2] < top[:2] + moved) & (high[others, :2] > bottom[:2] + moved)
+        return not meets.all(axis=2).any()
 
     def free_column(self, name: str) -> Float[Array, "3"]:
         """The shortest way aside to where nothing hangs above a thing; zero if nothing does, or no way is known."""
