@@ -135,7 +135,7 @@ def _but_mirrored(find):
 
 
 def test_the_part_of_a_picture_around_a_mirror():
-    eye = Eye(np.zeros(3), np.eye(3), 0.5, 0.01)
+    eye = Eye(np.zeros(3), np.eye(3), 0.5, 0.01, 50.0)
     corners = np.array([[-1.0, -1, 1], [1, -1, 1], [-1, 1, 1], [1, 1, 1]])
     assert eye.part_around(0.1 * corners + [0, 0, 1]).tolist() == pytest.approx(
         [-0.183, -0.183, 0.183, 0.183], abs=1e-3
@@ -227,7 +227,7 @@ def test_nor_is_a_splinter_that_a_renderer_rounds_onto_a_sample(corner, along, u
 
 
 def test_spheres_in_view():
-    eye = Eye(np.zeros(3), np.eye(3), 0.5, 0.01)
+    eye = Eye(np.zeros(3), np.eye(3), 0.5, 0.01, 50.0)
     centres = np.array([[0.0, 0, 2], [0, 0, -2], [1.2, 0, 2], [5, 0, 2], [0, 0, -0.5]])
     radii = np.array([0.1, 0.1, 0.3, 0.3, 1.0])
     assert eye.may_see(centres, radii).tolist() == [True, False, True, False, True]

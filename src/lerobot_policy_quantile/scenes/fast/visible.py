@@ -51,6 +51,7 @@ class Eye(NamedTuple):
     tangent: float
     """Of half the opening angle."""
     near: float
+    far: float
 
     def may_see(
         self, centres: Float[Array, "n 3"], radii: Float[Array, "n"], part: Float[Array, "4"] = _WHOLE
@@ -176,9 +177,9 @@ class VisibleOnly:
             self._model.mesh_vert,
             self._faces[0],
             self._meshes[meshes[near]],
-            centres[near].astype(np.float32),
-            (eye.axes @ turns[near]).astype(np.float32),
-            np.array([self._size, eye.tangent, eye.near, self._grid.margin], np.float32),
+            centres[near],
+            eye.axes @ turns[near],
+            np.array([self._size, eye.tangent, eye.near, eye.far, self._grid.margin], np.float32),
             window,
             mirror[near[: len(mirror)]].astype(np.float32),
             self._grid.samples,
@@ -265,4 +266,5 @@ def _eye_of(scene: Any) -> Eye | None:
     if camera.orthographic or camera.frustum_center or camera.frustum_width or top != -camera.frustum_bottom:
         return None
     ahead, up = (np.array(axis, np.float64) / np.linalg.norm(axis) for axis in (camera.forward, camera.up))
-    return Eye(np.array(camera.pos, np.float64), np.stack([np.cross(ahead, up), up, ahead]), top / near, near)
+    axes = np.stack([np.cross(ahead, up), up, ahead])
+    return Eye(np.array(camera.pos, np.float64), axes, top / near, near, float(camera.frustum_far))
