@@ -246,6 +246,7 @@ class EmbeddedScene(RobosuiteScene):
         with seeded(seed):
             if self.world is None:
                 self.world = EmbeddedWorld(obstacle=self.obstacle, camera_size=self.camera_size)
+            self.starts.clear()  # another start is another model
             self.world.begin(start_of_task(task, index), TARGETS[task])
         self.settle((task, index, seed))
 

@@ -25,11 +25,14 @@ from robosuite.utils.transform_utils import convert_quat, quat2axisangle
 
 from lerobot_policy_quantile.scenes.contract import Array, Frames, Scene, require_action
 from lerobot_policy_quantile.scenes.fast.arm_control import controls, one_reading
-from lerobot_policy_quantile.scenes.fast.kept_start import KeptStart, Key
+from lerobot_policy_quantile.scenes.fast.kept_start import Built, KeptStart, Key, Moment
 from lerobot_policy_quantile.scenes.fast.visible import VisibleOnly, visible_only
 
 MUJOCO_VERSION = "3.3.2"
 """Newer releases draw LIBERO darker and throw objects that start inside a table higher (docs/guides/scenes.md)."""
+
+KEPT_STARTS = 100
+"""Per scene. One takes its pictures (0.4 MB at 256 x 256 pixels) and a few kilobytes."""
 
 OPEN_GRIPPER = np.array([0.0, 0, 0, 0, 0, 0, -1])
 SETTLING_STEPS = 10
@@ -56,8 +59,13 @@ class Light:
     obstacle_geoms: Array | None = None  # whether a geom is the obstacle's, per geom
     noting: Callable[[], None] | None = None  # called at the snapshot's instant, to record more
     draws_all = False  # every triangle, as robosuite does; for comparisons
+    built: Built | None = None  # where `sim.reset` goes back to
     _drawing: VisibleOnly | None = None  # None where everything is drawn
     _drawn: tuple[Any, int] | None = None  # the simulator and the size of pictures that `_drawing` is for
+
+    def _initialize_sim(self, xml_string: str | None = None) -> None:
+        super()._initialize_sim(xml_string)  # type: ignore[misc]
+        self.built = Built(self)
 
     def _setup_observables(self) -> "OrderedDict[str, Observable]":
         """One observable in place of robosuite's dozens; it reads the simulator at the clock's moment."""
@@ -97,7 +105,10 @@ class Light:
         return np.asarray(self.sim.render(size, size, camera_name=camera)) if picture is None else picture
 
     def _destroy_sim(self) -> None:
-        self._drawn = self._drawing = None  # or the simulator would live on
+        self._drawn = self._drawing = self.built = None  # or the simulator would live on
+        if self.sim is not None:
+            for replaced in ("render", "reset"):
+                vars(self.sim).pop(replaced, None)
         super()._destroy_sim()  # type: ignore[misc]
 
     def light_step(self, action: Float[Array, "7"]) -> None:
@@ -180,7 +191,6 @@ class RobosuiteScene(Scene):
     """What the embedded scene and LIBERO share: everything except how an episode begins."""
 
     world: Any  # a robosuite environment with `Light`, None before the first reset and after close
-    kept: KeptStart | None = None  # the last start
 
     def __init__(self, name: str, *, obstacle: bool, camera_size: int) -> None:
         require_mujoco()
@@ -188,22 +198,34 @@ class RobosuiteScene(Scene):
         self.instruction = ""
         self.versions = {"mujoco": version("mujoco"), "robosuite": version("robosuite")}
         self.world = None
+        self.starts: OrderedDict[Key, KeptStart] = OrderedDict()  # the last one used at the end
         _open_scenes.add(self)
 
     def begin_again(self, key: Key) -> bool:
-        """Restore the start of `key` if it was the last one begun; False if it must be built."""
-        if self.kept is None or not self.kept.fits(self.world, key):
+        """Go back to the start of `key` if it is kept; False if it must be made."""
+        start = self.starts.get(key)
+        if start is None:
             return False
-        self.kept.restore()
+        self.starts.move_to_end(key)
+        start.before.restore(self.world)
+        self.step(OPEN_GRIPPER)
+        self._begun({name: frame.copy() for name, frame in start.frames.items()})
         return True
 
     def settle(self, key: Key) -> None:
         """Wait with an open gripper until things lie still; the last step is seen, and the start of `key` kept."""
         _close_at_exit()
-        for step in range(SETTLING_STEPS):
-            self.step(OPEN_GRIPPER, observe=step == SETTLING_STEPS - 1)
-        self.world.touches = 0
-        self.kept = KeptStart.of(self.world, key)
+        for _ in range(SETTLING_STEPS - 1):
+            self.step(OPEN_GRIPPER)
+        before = Moment.of(self.world)
+        self.step(OPEN_GRIPPER, observe=True)
+        self.starts[key] = KeptStart(before, self.frames())
+        while len(self.starts) > KEPT_STARTS:
+            self.starts.popitem(last=False)
+        self._begun({name: frame.copy() for name, frame in self.frames().items()})
+
+    def _begun(self, frames: Frames) -> None:
+        self.world.snapshot_frames, self.world.announced, self.world.touches = frames, True, 0
 
     def step(self, action: Float[Array, "7"], *, observe: bool = False) -> None:
         """One control step (1/20 s). Cameras are rendered only with `observe`."""
@@ -232,8 +254,12 @@ class RobosuiteScene(Scene):
         return np.array(self._world().sim.get_state().flatten())
 
     def close(self) -> None:
-        """Free the simulator and its renderer, if they are open."""
-        self.kept = None
+        """Free the simulator and its renderer; twice is once."""
+        self.starts.clear()
+        self.close_world()
+
+    def close_world(self) -> None:
+        """Free the simulator alone; starts stay kept."""
         if self.world is not None:
             self.world.close()
             self.world = None

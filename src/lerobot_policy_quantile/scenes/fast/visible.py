@@ -6,25 +6,32 @@ it shows its back, lies outside the picture, or covers no sample position. All o
 round corners to a fraction of a pixel. What is left is given to MuJoCo as smaller meshes, and MuJoCo draws it: shading,
 textures, depth and everything that is no mesh stay MuJoCo's.
 
-Only for software rendering (a GPU draws faster than this sorts), and only where a triangle leaves no trace but its own
-pixels: no shadows, no mirrors. Elsewhere everything is drawn.
+A mirror may show a second trace of a triangle: MuJoCo draws everything again, mirrored, where the one reflecting face
+of a scene is. So a triangle is kept as well if its mirrored image covers a sample in that part of the picture.
 
-Units: screen coordinates in pixels from the lower left corner, depths in metres along the line of sight.
+Only for software rendering (a GPU draws faster than this sorts), and only where a triangle leaves no traces but these:
+no shadows. Elsewhere everything is drawn.
 """
 
 from typing import Any, NamedTuple
 
 import mujoco
-import numba
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
 from lerobot_policy_quantile.scenes.contract import Array
+from lerobot_policy_quantile.scenes.fast.triangles import ROUNDING, find_seen, keep_seen, put_back
 
 _SOFTWARE = ("llvmpipe", "softpipe", "swrast")
-_compiled = numba.njit(cache=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy")
-"""Rounding is covered by the margin, so sums may be taken in any order. What lies beside the eye is infinitely far off
-on the screen: infinities are numbers here, and a division by zero is no error."""
+
+_OPAQUE = 0.995
+"""MuJoCo's bound on the fourth colour value."""
+
+_EDGE = 1e-3
+"""Half pictures by which a part is wider than what it is around: edges are rounded, to a fraction of a pixel."""
+
+_WHOLE = np.array([-1.0, -1.0, 1.0, 1.0])
+"""A part of a picture: its left, lower, right and upper edge, from -1 to 1."""
 
 
 class Grid(NamedTuple):
@@ -44,13 +51,43 @@ class Eye(NamedTuple):
     tangent: float
     """Of half the opening angle."""
     near: float
+    far: float
 
-    def may_see(self, centres: Float[Array, "n 3"], radii: Float[Array, "n"]) -> Bool[Array, "n"]:
-        """Whether spheres, in the camera's axes, reach into what it sees."""
-        slant = np.hypot(1, self.tangent)
-        sideways = np.abs(centres[:, :2]).max(axis=1) - self.tangent * centres[:, 2]
-        seen: Array = (sideways <= slant * radii) & (centres[:, 2] + radii >= 0)
+    def may_see(
+        self, centres: Float[Array, "n 3"], radii: Float[Array, "n"], part: Float[Array, "4"] = _WHOLE
+    ) -> Bool[Array, "n"]:
+        """Whether spheres, in the camera's axes, reach into a part of what it sees."""
+        edges = self.tangent * part
+        sideways, ahead = centres[:, :2], centres[:, 2:]
+        beyond = np.concatenate([edges[:2] * ahead - sideways, sideways - edges[2:] * ahead], axis=1)
+        seen: Array = (beyond <= np.hypot(1, edges) * radii[:, None]).all(axis=1) & (centres[:, 2] + radii >= 0)
         return seen
+
+    def of(self, points: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
+        """Places of the world in the camera's axes."""
+        return (points - self.place) @ self.axes.T
+
+    def part_around(self, points: Float[Array, "n 3"]) -> Float[Array, "4"]:
+        """A part of the picture with all these places of the world well inside; the whole if one is not in front."""
+        inside = self.of(points)
+        if inside[:, 2].min() < 2 * self.near:
+            return _WHOLE
+        screen = inside[:, :2] / (self.tangent * inside[:, 2:])
+        around: Array = np.clip([*screen.min(axis=0) - _EDGE, *screen.max(axis=0) + _EDGE], -1, 1)
+        return around
+
+
+class Mirror(NamedTuple):
+    """A reflecting face: a place on it, its normal, and in which part of the picture it lies."""
+
+    place: Float[Array, "3"]
+    normal: Float[Array, "3"]
+    part: Float[Array, "4"]
+
+    def above(self, points: Float[Array, "n 3"]) -> Float[Array, "n"]:
+        """How far places lie in front of it."""
+        height: Array = (points - self.place) @ self.normal
+        return height
 
 
 class VisibleOnly:
@@ -79,11 +116,15 @@ class VisibleOnly:
         geoms, eye = _mesh_geoms(scene), _eye_of(scene)
         if geoms is None or eye is None:
             return None
-        self._cut_down(geoms, eye)
+        mirrors = _mirrors(scene, eye)
+        self._cut_down(geoms, eye, mirrors)
         whole = mujoco.MjrRect(0, 0, self._size, self._size)
         picture = np.empty((self._size, self._size, 3), np.uint8)
         context = self._sim._render_context_offscreen.con
+        reflects = scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION]
+        scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = bool(mirrors)
         mujoco.mjr_render(whole, scene, context)
+        scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = reflects
         mujoco.mjr_readPixels(picture, None, whole, context)
         return picture
 
@@ -94,32 +135,58 @@ class VisibleOnly:
         self._cut.clear()
         return self._render_whole(*arguments, **options)
 
-    def _cut_down(self, geoms: list[Any], eye: Eye) -> None:
+    def _cut_down(self, geoms: list[Any], eye: Eye, mirrors: list[Mirror]) -> None:
         """Hand the context what can be seen of the meshes; the model has them cut down only while that lasts."""
-        numbers = np.array([geom.dataid // 2 for geom in geoms])
-        centres = (np.array([geom.pos for geom in geoms], np.float64) - eye.place) @ eye.axes.T
-        rotations = eye.axes @ np.array([geom.mat for geom in geoms], np.float64).reshape(-1, 3, 3)
-        near = eye.may_see(centres, self._model.geom_rbound[[geom.objid for geom in geoms]])
+        meshes = np.array([geom.dataid // 2 for geom in geoms])
+        radii = self._model.geom_rbound[[geom.objid for geom in geoms]]
+        places = np.array([geom.pos for geom in geoms], np.float64)
+        turns = np.array([geom.mat for geom in geoms], np.float64).reshape(-1, 3, 3)
         self._seen[:] = False
-        _find_seen(
+        self._find_seen(eye, _WHOLE, meshes, places, turns, radii, np.zeros((0, 4)))
+        for mirror in mirrors:
+            shown = np.flatnonzero(mirror.above(places) >= -radii - ROUNDING)  # MuJoCo cuts off what lies behind it
+            heights = mirror.above(places[shown])[:, None]
+            flip = np.eye(3) - 2 * np.outer(mirror.normal, mirror.normal)
+            planes = np.concatenate([mirror.normal @ turns[shown], heights], axis=1)
+            mirrored = places[shown] - 2 * heights * mirror.normal, flip @ turns[shown]
+            self._find_seen(eye, mirror.part, meshes[shown], *mirrored, radii[shown], planes)
+        drawn = np.unique(meshes)
+        tables, counts = _faces_of(self._model), self._model.mesh_facenum
+        keep_seen(drawn, self._meshes, self._seen, self._faces, tables, counts)
+        for number in drawn:
+            mujoco.mjr_uploadMesh(self._model, self._sim._render_context_offscreen.con, number)
+        put_back(drawn, self._meshes, self._faces, tables, counts)
+        self._cut.update(drawn)
+
+    def _find_seen(
+        self,
+        eye: Eye,
+        part: Float[Array, "4"],
+        meshes: Int[Array, "geom"],
+        places: Float[Array, "geom 3"],
+        turns: Float[Array, "geom 3 3"],
+        radii: Float[Array, "geom"],
+        mirror: Float[Array, "geom 4"],
+    ) -> None:
+        """Mark what leaves a trace in a part of the picture."""
+        centres = eye.of(places)
+        near = eye.may_see(centres, radii, part)
+        pixels = 0.5 * self._size * (1 + part)
+        window = np.array([*np.floor(pixels[:2]), *np.ceil(pixels[2:])], np.int64)
+        find_seen(
             self._model.mesh_vert,
             self._faces[0],
-            self._meshes[numbers[near]],
-            centres[near].astype(np.float32),
-            rotations[near].astype(np.float32),
-            np.array([self._size, eye.tangent, eye.near, self._grid.margin], np.float32),
+            self._meshes[meshes[near]],
+            centres[near],
+            eye.axes @ turns[near],
+            np.array([self._size, eye.tangent, eye.near, eye.far, self._grid.margin], np.float32),
+            window,
+            mirror[near[: len(mirror)]].astype(np.float32),
             self._grid.samples,
             self._corners,
             self._candidates,
             self._seen,
         )
-        drawn = np.unique(numbers)
-        tables, counts = _faces_of(self._model), self._model.mesh_facenum
-        _keep_seen(drawn, self._meshes, self._seen, self._faces, tables, counts)
-        for number in drawn:
-            mujoco.mjr_uploadMesh(self._model, self._sim._render_context_offscreen.con, number)
-        _put_back(drawn, self._meshes, self._faces, tables, counts)
-        self._cut.update(drawn)
 
 
 def visible_only(sim: Any, size: int) -> VisibleOnly | None:
@@ -156,17 +223,40 @@ def _faces_of(model: Any) -> tuple[Array, Array, Array]:
 
 
 def _mesh_geoms(scene: Any) -> list[Any] | None:
-    """The meshes among a scene's geoms; None if triangles may leave other traces (shadows, mirrors, backs, hulls)."""
+    """The meshes among a scene's geoms; None if triangles may leave other traces (shadows, backs, hulls)."""
     geoms = scene.geoms[: scene.ngeom]
     meshes = [geom for geom in geoms if geom.type == mujoco.mjtGeom.mjGEOM_MESH]
     flags = scene.flags
     shadows = flags[mujoco.mjtRndFlag.mjRND_SHADOW] and any(light.castshadow for light in scene.lights[: scene.nlight])
-    mirrors = flags[mujoco.mjtRndFlag.mjRND_REFLECTION] and any(
-        geom.reflectance > 0 and geom.type in (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_BOX) for geom in geoms
-    )
     backs = not flags[mujoco.mjtRndFlag.mjRND_CULL_FACE] or flags[mujoco.mjtRndFlag.mjRND_WIREFRAME]
     hulls = any(geom.dataid % 2 for geom in meshes)
-    return None if not meshes or shadows or mirrors or backs or hulls or scene.enabletransform else meshes
+    return None if not meshes or shadows or backs or hulls or scene.enabletransform else meshes
+
+
+def _mirrors(scene: Any, eye: Eye) -> list[Mirror]:
+    """The faces in which MuJoCo may show a reflection in this picture.
+
+    It takes the first opaque plane or box that reflects, a box by its upper side, and shows nothing to an eye behind
+    it. A plane seen from behind is not opaque. Where rounding could tell either way, a face counts as a mirror.
+    """
+    mirrors: list[Mirror] = []
+    if not scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION]:
+        return mirrors
+    for geom in scene.geoms[: scene.ngeom]:
+        box = geom.type == mujoco.mjtGeom.mjGEOM_BOX
+        if geom.reflectance <= 0 or geom.rgba[3] < _OPAQUE or not (box or geom.type == mujoco.mjtGeom.mjGEOM_PLANE):
+            continue
+        right, up, normal = np.array(geom.mat, np.float64).reshape(3, 3).T
+        place = np.array(geom.pos, np.float64) + (float(geom.size[2]) * normal if box else 0)
+        finite = geom.dataid < 0 and geom.size[0] > 0 and geom.size[1] > 0
+        ways = [x * geom.size[0] * right + y * geom.size[1] * up for x in (-1, 1) for y in (-1, 1)]
+        mirror = Mirror(place, normal, eye.part_around(place + ways) if finite else _WHOLE)
+        height = float(mirror.above(eye.place))
+        if height >= -ROUNDING and (np.abs(mirror.part[:2] + mirror.part[2:]) < 2).all():  # not beside the picture
+            mirrors.append(mirror)
+        if box or height > ROUNDING:
+            break
+    return mirrors
 
 
 def _eye_of(scene: Any) -> Eye | None:
@@ -176,165 +266,5 @@ def _eye_of(scene: Any) -> Eye | None:
     if camera.orthographic or camera.frustum_center or camera.frustum_width or top != -camera.frustum_bottom:
         return None
     ahead, up = (np.array(axis, np.float64) / np.linalg.norm(axis) for axis in (camera.forward, camera.up))
-    return Eye(np.array(camera.pos, np.float64), np.stack([np.cross(ahead, up), up, ahead]), top / near, near)
-
-
-@_compiled
-def _find_seen(
-    vertices: Array,
-    faces: Array,
-    meshes: Array,
-    centres: Array,
-    rotations: Array,
-    view: Float[Array, "4"],
-    samples: Array,
-    corners: Array,
-    candidates: Array,
-    seen: Array,
-) -> None:
-    """Mark in `seen` the faces of meshes, placed in the camera's axes, that may leave a trace.
-
-    `corners` and `candidates` are work arrays.
-    """
-    size, tangent, near, margin = view
-    xs, ys, depths = corners[0], corners[1], corners[2]
-    for geom in range(len(meshes)):
-        first_vertex, vertex_count, first, count = meshes[geom]
-        own = vertices[first_vertex : first_vertex + vertex_count]
-        _project(own, rotations[geom], centres[geom], size, tangent, xs, ys, depths)
-        its, may = faces[first : first + count], candidates[:count]
-        _sift(its, xs, ys, depths, size, near, margin, len(samples), may)
-        for face in range(count):
-            if may[face] and not seen[first + face]:
-                a, b, c = its[face, 0], its[face, 1], its[face, 2]
-                cut = min(depths[a], min(depths[b], depths[c])) < 2 * near
-                seen[first + face] = cut or _covers(
-                    xs[a], ys[a], xs[b], ys[b], xs[c], ys[c], int(size), margin, samples
-                )
-
-
-@_compiled
-def _project(
-    vertices: Array, rotation: Array, centre: Array, size: float, tangent: float, xs: Array, ys: Array, depths: Array
-) -> None:
-    """Screen coordinates and depths of a mesh's vertices."""
-    half = np.float32(0.5) * size
-    scale = half / tangent
-    for number in range(len(vertices)):
-        x, y, z = vertices[number, 0], vertices[number, 1], vertices[number, 2]
-        depth = rotation[2, 0] * x + rotation[2, 1] * y + rotation[2, 2] * z + centre[2]
-        nearer = scale / depth
-        xs[number] = half + nearer * (rotation[0, 0] * x + rotation[0, 1] * y + rotation[0, 2] * z + centre[0])
-        ys[number] = half + nearer * (rotation[1, 0] * x + rotation[1, 1] * y + rotation[1, 2] * z + centre[1])
-        depths[number] = depth
-
-
-@_compiled
-def _sift(
-    faces: Array,
-    xs: Array,
-    ys: Array,
-    depths: Array,
-    size: float,
-    near: float,
-    margin: float,
-    rows: int,
-    may: Array,
-) -> None:
-    """Which faces may affect the image, by simple tests; without branches, so that it is vectorised.
-
-    They show their front, reach into the picture, and reach over a row and a column of samples; or the near plane cuts
-    them, in which case their screen coordinates are meaningless.
-    """
-    half, lines = np.float32(0.5), np.float32(rows)
-    for face in range(len(faces)):
-        a, b, c = faces[face, 0], faces[face, 1], faces[face, 2]
-        ax, bx, cx, ay, by, cy = xs[a], xs[b], xs[c], ys[a], ys[b], ys[c]
-        nearest = min(depths[a], min(depths[b], depths[c]))
-        farthest = max(depths[a], max(depths[b], depths[c]))
-        left, right = min(ax, min(bx, cx)) - margin, max(ax, max(bx, cx)) + margin
-        low, high = min(ay, min(by, cy)) - margin, max(ay, max(by, cy)) + margin
-        # Twice the area, negative if the back is seen; moving corners changes it by less than margin times perimeter.
-        front = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay) >= -2 * margin * (right - left + high - low)
-        inside = (right > 0) & (left < size) & (high > 0) & (low < size)
-        across = np.floor(right * lines - half) > np.floor(left * lines - half)
-        upwards = np.floor(high * lines - half) > np.floor(low * lines - half)
-        cut = nearest < 2 * near
-        may[face] = (cut & (farthest > half * near)) | (~cut & front & inside & across & upwards)
-
-
-@_compiled
-def _covers(
-    ax: float,
-    ay: float,
-    bx: float,
-    by: float,
-    cx: float,
-    cy: float,
-    size: int,
-    margin: float,
-    samples: Float[Array, "sample 2"],
-) -> bool:
-    """Whether a triangle that shows its front covers a sample, or passes one within the margin."""
-    left, right = min(ax, min(bx, cx)) - margin, max(ax, max(bx, cx)) + margin
-    low, high = min(ay, min(by, cy)) - margin, max(ay, max(by, cy)) + margin
-    for row in range(max(0, int(low)), min(size - 1, int(high)) + 1):
-        for column in range(max(0, int(left)), min(size - 1, int(right)) + 1):
-            for sample in range(len(samples)):
-                x, y = column + samples[sample, 0], row + samples[sample, 1]
-                if (
-                    left <= x <= right
-                    and low <= y <= high
-                    and _on_left(ax, ay, bx, by, x, y, margin)
-                    and _on_left(bx, by, cx, cy, x, y, margin)
-                    and _on_left(cx, cy, ax, ay, x, y, margin)
-                ):
-                    return True
-    return False
-
-
-@_compiled
-def _on_left(ax: float, ay: float, bx: float, by: float, x: float, y: float, margin: float) -> bool:
-    """Whether a point may lie on the left of the line from a to b, or on it."""
-    reach = margin * (abs(bx - ax) + abs(by - ay))
-    return bool((bx - ax) * (y - ay) - (by - ay) * (x - ax) >= -reach)
-
-
-@_compiled
-def _keep_seen(
-    drawn: Array,
-    meshes: Array,
-    seen: Array,
-    whole: tuple[Array, Array, Array],
-    tables: tuple[Array, Array, Array],
-    counts: Array,
-) -> None:
-    """Move the seen faces of the drawn meshes, in their order, to the beginning of their mesh."""
-    for mesh in drawn:
-        first = meshes[mesh, 2]
-        kept = first
-        for face in range(first, first + meshes[mesh, 3]):
-            if seen[face]:
-                for table in range(3):
-                    for corner in range(3):
-                        tables[table][kept, corner] = whole[table][face, corner]
-                kept += 1
-        counts[mesh] = kept - first
-
-
-@_compiled
-def _put_back(
-    drawn: Array,
-    meshes: Array,
-    whole: tuple[Array, Array, Array],
-    tables: tuple[Array, Array, Array],
-    counts: Array,
-) -> None:
-    """Undo `_keep_seen`."""
-    for mesh in drawn:
-        first = meshes[mesh, 2]
-        for face in range(first, first + counts[mesh]):
-            for table in range(3):
-                for corner in range(3):
-                    tables[table][face, corner] = whole[table][face, corner]
-        counts[mesh] = meshes[mesh, 3]
+    axes = np.stack([np.cross(ahead, up), up, ahead])
+    return Eye(np.array(camera.pos, np.float64), axes, top / near, near, float(camera.frustum_far))

@@ -51,10 +51,17 @@ def _world_class(problem: str, with_obstacle: bool, dressing: Dressing) -> Any:
 
     class LightProblem(Light, base):  # type: ignore[misc, valid-type]
         def _load_model(self) -> None:
+            known = len(self.object_property_initializers)
             super()._load_model()
+            self._initializers = self.object_property_initializers[known:]
             if with_obstacle:
                 centre = stand_between(_START, _SOUP, GROUND)
                 self.model.worldbody.append(obstacle_body(centre, _SOUP - _START))
+
+        def reset(self) -> Any:
+            if not self.hard_reset:  # LIBERO only ever adds to this list, once per loaded model
+                self.object_property_initializers.extend(self._initializers)
+            return super().reset()
 
         def _setup_camera(self, mujoco_arena: Any) -> None:
             super()._setup_camera(mujoco_arena)
@@ -77,7 +84,10 @@ def _world_class(problem: str, with_obstacle: bool, dressing: Dressing) -> Any:
 
 
 class LiberoScene(RobosuiteScene):
-    """One suite. Going to another task builds another simulator; going to another index of the same task does not."""
+    """One suite. Going to another task builds another simulator; going to another index of the same task does not.
+
+    Starts are kept for every task, since building a task's model gives the same model each time.
+    """
 
     def __init__(
         self, name: str, *, obstacle: bool, camera_size: int, wording: str = TASK, suite: str | None = None
@@ -112,12 +122,12 @@ class LiberoScene(RobosuiteScene):
         require_index("index", index, len(states))
         if self.obstacle and (self.name, task) != _OBSTACLE_TASK:
             raise ValueError(f"obstacle is defined for libero_object, task 0; got {self.name}, task {task}")
-        if self.begin_again((task, index, seed)):
-            return
         with seeded(seed):
             if self.world is None or task != self.task:
-                self.close()
+                self.close_world()
                 self._build(task)
+            if self.begin_again((task, index, seed)):
+                return
             np.random.seed(seed)  # building draws as well; the episode must not depend on whether it happened
             self._restart(states[index])
         self.settle((task, index, seed))
@@ -177,6 +187,7 @@ class LiberoScene(RobosuiteScene):
                 has_offscreen_renderer=True,
                 control_freq=self.control_hz,
                 ignore_done=True,
+                hard_reset=False,
                 **dressing.options(),
             )
         )
@@ -184,7 +195,8 @@ class LiberoScene(RobosuiteScene):
 
     def _restart(self, state: Float[Array, "n"]) -> None:
         world = self.world
-        world.object_property_initializers.clear()  # LIBERO only ever adds to this list
+        world.announced = False  # the pictures of a reset are seen by nobody
+        world.object_property_initializers.clear()
         _try_placements(world.reset)
         world.sim.set_state_from_flattened(state)
         world.sim.forward()
