@@ -67,7 +67,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Moment:
+class SavedMoment:
     """A world between two control steps."""
 
     state: Float[Array, "n"]
@@ -79,7 +79,7 @@ class Moment:
     memory: Memory
 
     @classmethod
-    def of(cls, world: Any) -> "Moment":
+    def of(cls, world: Any) -> "SavedMoment":
         """The present one."""
         model, data = world.sim.model._model, world.sim.data._data
         state = np.empty(mujoco.mj_stateSize(model, _STATE))
@@ -99,7 +99,7 @@ class Moment:
 class KeptStart:
     """The start of an episode: the moment before its last settling step, and what was seen in that step."""
 
-    before: Moment
+    before: SavedMoment
     frames: Frames
 
     def nbytes(self) -> int:

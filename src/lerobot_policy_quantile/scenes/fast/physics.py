@@ -25,7 +25,7 @@ from robosuite.utils.transform_utils import convert_quat, quat2axisangle
 
 from lerobot_policy_quantile.scenes.contract import Array, Frames, Scene, require_action
 from lerobot_policy_quantile.scenes.fast.arm_control import controls, one_reading
-from lerobot_policy_quantile.scenes.fast.kept_start import Built, KeptStart, Key, Moment
+from lerobot_policy_quantile.scenes.fast.kept_start import Built, KeptStart, Key, SavedMoment
 from lerobot_policy_quantile.scenes.fast.visible import VisibleOnly, visible_only
 
 MUJOCO_VERSION = "3.3.2"
@@ -217,7 +217,7 @@ class RobosuiteScene(Scene):
         _close_at_exit()
         for _ in range(SETTLING_STEPS - 1):
             self.step(OPEN_GRIPPER)
-        before = Moment.of(self.world)
+        before = SavedMoment.of(self.world)
         self.step(OPEN_GRIPPER, observe=True)
         self.starts[key] = KeptStart(before, self.frames())
         while len(self.starts) > KEPT_STARTS:
