@@ -2,7 +2,8 @@
 
 Both run in one process, in turns, from the same start with the same actions. A policy with ten-step chunks needs one
 picture in ten; those pictures must be bit-identical to the ones of the other loop, or the benchmark fails. The other
-loop draws every triangle; how long both ways of drawing take is timed by itself, too.
+loop draws every triangle; how long both ways of drawing take is timed by itself, too. So is a reset: to a start that is
+kept, to another one, and to another one with a model built anew, as robosuite does.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from lerobot_policy_quantile.scenes.contract import Array, Frames, make_scene, s
 CHUNK = 10
 KEY = (0, 1, 7)
 PICTURES = 30
+RESETS = 5
 TARGET = 4.0
 
 
@@ -61,6 +63,21 @@ def picture_ms(scene: Any, *, everything: bool) -> float:
     return 1e3 * (time.perf_counter() - began)
 
 
+def reset_ms(scene: Any, *, kept: bool, builds: bool) -> float:
+    """Milliseconds for a reset; the embedded scene always builds, unless the start is kept."""
+    task, index, seed = KEY
+    scene.reset(task, index + 1 if kept else index, seed)
+    if not kept:
+        scene.starts.pop((task, index + 1, seed), None)
+    as_is = scene.world.hard_reset
+    scene.world.hard_reset = builds or as_is
+    began = time.perf_counter()
+    scene.reset(task, index + 1, seed)
+    elapsed = time.perf_counter() - began
+    scene.world.hard_reset = as_is
+    return 1e3 * elapsed
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scene", choices=scene_names(), default="embedded")
@@ -85,6 +102,8 @@ def main() -> int:
             print("the two loops differ: pictures or final state are not bit-identical")
             return 1
     drawing = [[picture_ms(scene, everything=everything) for everything in (False, True)] for _ in range(PICTURES)]
+    ways = {"kept": (True, False), "at_hand": (False, False), "built": (False, True)}
+    resets = [[reset_ms(scene, kept=kept, builds=builds) for kept, builds in ways.values()] for _ in range(RESETS)]
     scene.close()
     ratio = median(a / b for a, b in zip(ours, theirs, strict=True))
     row = {
@@ -95,6 +114,7 @@ def main() -> int:
         "ratio": round(ratio, 2),
         "pictures_ms": round(median(mine for mine, _ in drawing), 1),
         "pictures_of_everything_ms": round(median(whole for _, whole in drawing), 1),
+        "reset_ms": {way: round(median(times), 1) for way, times in zip(ways, zip(*resets, strict=True), strict=True)},
         "versions": scene.versions,
     }
     folder = Path("runs/bench-env")
@@ -103,7 +123,8 @@ def main() -> int:
     print(
         f"{arguments.scene}, {arguments.camera_size} px: {row['steps_per_second']} steps/s with one picture in {CHUNK},"
         f" {row['every_step']} rendering every step: {row['ratio']}x, pictures bit-identical; both cameras in"
-        f" {row['pictures_ms']} ms, drawing every triangle {row['pictures_of_everything_ms']} ms"
+        f" {row['pictures_ms']} ms, drawing every triangle {row['pictures_of_everything_ms']} ms;"
+        " reset " + ", ".join(f"{way.replace('_', ' ')} {ms} ms" for way, ms in row["reset_ms"].items())
     )
     if ratio < TARGET:
         print(f"ratio must be at least {TARGET}; got {ratio:.2f}")

@@ -226,6 +226,38 @@ def test_nor_is_a_splinter_that_a_renderer_rounds_onto_a_sample(corner, along, u
         assert is_kept(points, window)
 
 
+def twice_the_area(points: np.ndarray) -> np.ndarray:
+    (ax, ay), (bx, by), (cx, cy) = np.moveaxis(points, (-2, -1), (0, 1))
+    return (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
+
+
+def test_a_triangle_that_rounding_turns_over_onto_a_sample_is_found():
+    """It shows its back, by a hair; its rounded corners show a front with a sample in it."""
+    rng = np.random.default_rng(4)
+    ends = rng.uniform(1, SIZE - 1, (60_000, 2, 2))
+    middle = ends[:, 0] + rng.uniform(0, 1, (len(ends), 1)) * (ends[:, 1] - ends[:, 0])
+    points = np.concatenate([ends, (middle + rng.normal(0, 0.001, middle.shape))[:, None]], axis=1)
+    rounded = np.round(points / MARGIN) * MARGIN
+    turned = (twice_the_area(points) < 0) & (twice_the_area(rounded) > 0)
+    picture = (0, 0, SIZE, SIZE)
+    found = [
+        triangles._may_turn_over(
+            np.concatenate([own.T, np.ones((1, 3))]), 1, 2, np.array(picture), MARGIN, 1e-4, STANDARD
+        )
+        for own, its in zip(points[turned], rounded[turned], strict=True)
+        if covers_a_sample(its, picture)
+    ]
+    assert len(found) > 10
+    assert all(found)
+
+
+def test_a_front_is_not_taken_for_a_back():
+    front = np.array([[2.1, 9.3, 4.2], [3.3, 4.4, 8.1], [1, 1, 1]])
+    known = np.array([0, 0, SIZE, SIZE]), MARGIN, 1e-4, STANDARD
+    assert not triangles._may_turn_over(front, 1, 2, *known)
+    assert not triangles._may_turn_over(front, 2, 1, *known)  # nor does rounding turn a broad back over
+
+
 def test_spheres_in_view():
     eye = Eye(np.zeros(3), np.eye(3), 0.5, 0.01, 50.0)
     centres = np.array([[0.0, 0, 2], [0, 0, -2], [1.2, 0, 2], [5, 0, 2], [0, 0, -0.5]])

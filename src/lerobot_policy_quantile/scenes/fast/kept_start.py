@@ -45,15 +45,23 @@ class Built:
         self._compiled = {name: array.copy() for name, array in self._arrays.items()}
         self._things = _made_with_the_model(world)
         self._memory = tuple(map(_memory, self._things))
+        self._warm_start: Array | None = None
         self._sim.reset = self.restore
 
     def restore(self) -> None:
-        """As after compiling and making a renderer; robosuite calls `forward` in both."""
+        """As after compiling and making a renderer, as far as the next forward pass can tell.
+
+        robosuite calls `forward` in both; only the solver's warm start outlives the next one.
+        """
         self.write({})
         _remember(self._things, self._memory)
         self._clear()
-        self._sim.forward()
-        self._sim.forward()
+        warm_start = self._sim.data._data.qacc_warmstart
+        if self._warm_start is None:
+            self._sim.forward()
+            self._sim.forward()
+            self._warm_start = warm_start.copy()
+        warm_start[:] = self._warm_start
 
     def changed(self) -> dict[str, Array]:
         """The model's arrays that differ from the compiled ones."""
