@@ -17,9 +17,6 @@ Array = NDArray[Any]
 OWN_DECODER = "own"
 """The decoder a policy was saved with, or none at all: policies that know no decoders."""
 
-WORDING, UNSAID_WORDING = "wording", "bddl"
-"""Field of a LIBERO world's versions that says which words it speaks; what rows without the field were made with."""
-
 CAMERA_KEYS = {"external": "observation.images.image", "wrist": "observation.images.image2"}
 """A world's cameras -> the features they are in LeRobot's LIBERO datasets."""
 

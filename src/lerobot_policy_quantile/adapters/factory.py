@@ -16,7 +16,7 @@ from lerobot_policy_quantile.adapters.server_address import ServerAddress, is_se
 from lerobot_policy_quantile.contract import CAMERA_KEYS, Policy, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.tables.benchmarks import limit_of
-from lerobot_policy_quantile.scenes.libero.wording import TASK
+from lerobot_policy_quantile.util.wording import TASK
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.contract import Scene

@@ -7,8 +7,9 @@ import typer
 
 from lerobot_policy_quantile.cli.errors import exit_on
 from lerobot_policy_quantile.cli.options import CameraSizeOption, SceneHelp, WordingOption, help_text
-from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
+from lerobot_policy_quantile.scenes.libero.wording import require_wording
 from lerobot_policy_quantile.util.tables import boxed
+from lerobot_policy_quantile.util.wording import TASK
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.demonstration_folder import DemonstrationSet

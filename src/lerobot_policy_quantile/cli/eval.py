@@ -8,8 +8,9 @@ import typer
 
 from lerobot_policy_quantile.cli.errors import exit_on, usage_errors
 from lerobot_policy_quantile.cli.options import CameraSizeOption, DeviceOption, SceneHelp, WordingOption, help_text
-from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
+from lerobot_policy_quantile.scenes.libero.wording import require_wording
 from lerobot_policy_quantile.util.processes import share_cores
+from lerobot_policy_quantile.util.wording import TASK
 
 HELP = help_text(
     "Run policies in closed loop and print success rates.",

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from lerobot_policy_quantile.contract import UNSAID_WORDING, WORDING
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.util.stamps import moved
+from lerobot_policy_quantile.util.wording import BDDL, WORDING
 
 RETRIES = 3
 """How often an episode that ended in an error is run again."""
@@ -218,7 +218,7 @@ def _require_same_context(db: sqlite3.Connection, scope: str, context: dict[str,
 def with_wording(scene: str, context: Mapping[str, str]) -> dict[str, str]:
     """The context of a row or a scene; where a LIBERO world says nothing of its wording, the one it had is added."""
     unmarked = scene.startswith("libero_") and "mujoco" in context and WORDING not in context
-    return {**context, WORDING: UNSAID_WORDING} if unmarked else dict(context)
+    return {**context, WORDING: BDDL} if unmarked else dict(context)
 
 
 def _values(outcome: Outcome, attempt: int) -> tuple[Any, ...]:

@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from lerobot_policy_quantile.contract import CAMERA_KEYS
-from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
+from lerobot_policy_quantile.scenes.libero.wording import require_wording
 from lerobot_policy_quantile.util.names import nearest
+from lerobot_policy_quantile.util.wording import TASK
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]

@@ -28,7 +28,8 @@ from lerobot_policy_quantile.scenes.libero.plus_instances import (
     why_unavailable,
 )
 from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
-from lerobot_policy_quantile.scenes.libero.wording import BDDL, TASK, as_bddl_reads
+from lerobot_policy_quantile.scenes.libero.wording import as_bddl_reads
+from lerobot_policy_quantile.util.wording import BDDL, TASK
 
 PREFIX = "libero_plus_"
 

@@ -18,7 +18,8 @@ from lerobot_policy_quantile.scenes.libero.assets import find_data, import_liber
 from lerobot_policy_quantile.scenes.libero.dressing import Dressing
 from lerobot_policy_quantile.scenes.libero.initial_states import load_initial_states
 from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
-from lerobot_policy_quantile.scenes.libero.wording import TASK, bddl_language
+from lerobot_policy_quantile.scenes.libero.wording import bddl_language
+from lerobot_policy_quantile.util.wording import TASK
 
 PREFIX = "libero_pro_"
 OBJECTS = "objects.json"

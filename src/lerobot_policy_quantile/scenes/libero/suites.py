@@ -17,7 +17,6 @@ from jaxtyping import Float
 from robosuite import load_controller_config
 from robosuite.utils.errors import RandomizationError
 
-from lerobot_policy_quantile.contract import WORDING
 from lerobot_policy_quantile.scenes.contract import Array, Layout, require_index
 from lerobot_policy_quantile.scenes.fast.physics import Light, RobosuiteScene, seeded
 from lerobot_policy_quantile.scenes.libero.assets import (
@@ -29,8 +28,9 @@ from lerobot_policy_quantile.scenes.libero.assets import (
 )
 from lerobot_policy_quantile.scenes.libero.dressing import Dressing
 from lerobot_policy_quantile.scenes.libero.initial_states import load_initial_states
-from lerobot_policy_quantile.scenes.libero.wording import BDDL, TASK, bddl_language, require_wording
+from lerobot_policy_quantile.scenes.libero.wording import bddl_language, require_wording
 from lerobot_policy_quantile.scenes.obstacle import BODY, obstacle_body, stand_between
+from lerobot_policy_quantile.util.wording import BDDL, TASK, WORDING
 
 LIMITS = {"libero_spatial": 280, "libero_object": 280, "libero_goal": 300, "libero_10": 520}
 """Steps per episode, those of LIBERO-Plus; libero_10 is also called LIBERO-Long."""

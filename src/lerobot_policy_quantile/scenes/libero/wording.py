@@ -7,10 +7,9 @@ openpi use the first. docs/guides/benchmarks.md explains what applies to each pe
 
 from pathlib import Path
 
-from lerobot_policy_quantile.contract import UNSAID_WORDING
 from lerobot_policy_quantile.util.names import require_choice
+from lerobot_policy_quantile.util.wording import BDDL, TASK
 
-TASK, BDDL = "task.language", UNSAID_WORDING
 WORDINGS = (TASK, BDDL)
 """`task.language`: the unperturbed task's, except where the perturbation is the language or the goal. `bddl`: every
 file's own `:language`; the shipped base checkpoint was pretrained on it."""

@@ -9,11 +9,12 @@ from typing import Any
 
 from lerobot_policy_quantile.core._checks import require_choice
 from lerobot_policy_quantile.core.decoders import PRESETS, canonical_text
-from lerobot_policy_quantile.scenes.libero.wording import BDDL, require_wording
+from lerobot_policy_quantile.scenes.libero.wording import require_wording
 from lerobot_policy_quantile.studies.two_demo.paper import OWN
 from lerobot_policy_quantile.studies.two_demo.records import HEADS, STUDY, training_seeds
 from lerobot_policy_quantile.util.files import write_text
 from lerobot_policy_quantile.util.names import nearest
+from lerobot_policy_quantile.util.wording import BDDL
 
 OBSTACLE = "+obstacle"
 SCENES = {"embedded": "embedded", "libero": "libero_object"}
