@@ -89,7 +89,7 @@ def holding(position, **given):
 
 
 def test_it_comes_down_only_near_the_line_of_its_fingers():
-    beside, above = (put(at(BOX + [x, 0, 0.04]))[0] for x in (0.025, 0.0))
+    beside, above = (put(at(BOX + np.array([x, 0, 0.04])))[0] for x in (0.025, 0.0))
     assert beside[2] >= 0
     assert above[2] < -0.5
     assert above[6] == OPEN
