@@ -62,8 +62,8 @@ class Motion:
         """How far before its goal a hand from above must be for its palm to clear what stands beside."""
         if goal.back[2] < 0.7:
             return 0.0
-        aside = PALM * goal.rotation[:, 0]
-        top = self.view.top_along(goal.position - aside, goal.position + aside, 0.04, taken)
+        aside = (PALM + 0.02) * goal.rotation[:, 0]
+        top = self.view.top_along(goal.position - aside, goal.position + aside, 0.05, taken)
         return top - UNDER_PALM - float(goal.position[2])
 
     def over(self, goal: Pose, gripper: float, *, taken: str | None = None) -> Float[Array, "7"]:
@@ -76,7 +76,9 @@ class Motion:
         height = max(goal.position[2], self._clear_height(hand.position, goal.position, taken), ahead)
         height += far * self.style.height + 0.03 * (hand.position[2] < ahead)
         bow = far * self.style.bow * np.array([-way[1], way[0]]) / max(float(np.linalg.norm(way)), 1e-9)
-        target = Pose(np.array([*(goal.position[:2] + bow), height]), goal.rotation)
+        x, y = goal.position[:2] + bow
+        x = max(x, min(goal.position[0], self.view.home[0] - 0.05))  # the arm folds up nearer to the robot
+        target = Pose(np.array([x, y, height]), goal.rotation)
         action = self.go(target, gripper)
         return self.held_back(action, (hand.position[2] - ahead + 0.03) / 0.03)
 
