@@ -42,7 +42,7 @@ def place(
     named = machine.device or (None if machine.gpu_memory is None else "cuda")
     device = named if dry_run and named is not None else choose_device(named)
     root = None if dataset is None else str(dataset)
-    where = Where(frames, out, root, weights, device, machine.processes, machine.workers)
+    where = Where(frames, out, root, weights, device, machine.processes, machine.workers, lean=size.lean)
     return (
         where if size.backbone is not None or machine.gpu_memory is None else _fitted(study, where, machine.gpu_memory)
     )

@@ -10,6 +10,7 @@ from lerobot_policy_quantile.studies.plans.size import BATCH, PAPER, Size
 
 DEMONSTRATIONS = "qhead/demonstrations"
 """Name of the dataset that a study records for itself."""
+LEAN = "lerobot_policy_quantile.studies.lean_train"
 CHECKPOINTS = 4
 """Checkpoints per training; an interrupted training loses at most the steps since the last one."""
 
@@ -45,6 +46,8 @@ class Where:
     """Worker processes of `qhead eval`; None: its default."""
     fits: Mapping[str, Fit] = field(default_factory=dict)
     """Variant -> training settings; the policy's defaults for other variants."""
+    lean: bool = False
+    """Train with `studies/lean_train.py`, which reads samples faster."""
 
     def __post_init__(self) -> None:
         if self.processes < 1 or BATCH % self.processes:
@@ -181,9 +184,10 @@ def _trainer(where: Where) -> list[str]:
     Not `accelerate launch`, which depends on the user's configuration file and silently starts one process without a
     GPU.
     """
+    module = LEAN if where.lean else "lerobot.scripts.lerobot_train"
     if where.processes == 1:
-        return ["lerobot-train"]
-    return ["torchrun", "--standalone", f"--nproc_per_node={where.processes}", "-m", "lerobot.scripts.lerobot_train"]
+        return ["python", "-m", LEAN] if where.lean else ["lerobot-train"]
+    return ["torchrun", "--standalone", f"--nproc_per_node={where.processes}", "-m", module]
 
 
 def _evaluation(study: StudyPlan, where: Where, size: Size, evaluation: Evaluation, trained: Trained) -> StudyCommand:

@@ -54,6 +54,8 @@ class Size:
     prefix_cache: bool = False
     """All trainings with a frozen VLM share a folder of prefixes."""
     loader_workers: int | None = None
+    lean: bool = False
+    """Train with `studies/lean_train.py`: the same samples, read faster."""
     log_every: int | None = None
     """Updates per line of the training log."""
     parallel: bool = False
@@ -107,7 +109,17 @@ class Size:
 
     def record(self, study: StudyPlan) -> dict[str, Any]:
         """What decides the numbers of a study in this size."""
-        how = ("study", "parallel", "models", "loader_workers", "log_every", "side_files", "prefix_cache", "collect")
+        how = (
+            "study",
+            "parallel",
+            "models",
+            "loader_workers",
+            "lean",
+            "log_every",
+            "side_files",
+            "prefix_cache",
+            "collect",
+        )
         mine = {"updates": self.study[study.name].updates} if study.name in self.study else {}
         return {name: value for name, value in asdict(self).items() if name not in how} | mine
 
