@@ -68,7 +68,8 @@ class SuiteChoice:
         ]
         if not keys:
             raise ValueError("no task of the suite can be run here; --dry-run lists the reasons")
-        return Plan(tuple(shuffled(keys) if mixed or self.sample is not None else keys))
+        mixed = mixed or (self.sample is not None and models == 1)
+        return Plan(tuple(shuffled(keys) if mixed else keys))
 
 
 def listing(entries: Sequence[SuiteEntry]) -> list[str]:
