@@ -1,5 +1,8 @@
 """The lean loader: LeRobot's samples, with fewer pictures decoded."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -53,3 +56,11 @@ def test_samples_are_lerobots_and_one_picture_is_decoded_for_each(folder, monkey
         assert a.keys() == b.keys()
         for name, value in a.items():
             assert torch.equal(value, b[name]) if isinstance(value, torch.Tensor) else value == b[name]
+
+
+def test_the_trainer_knows_the_policy():
+    words = [sys.executable, "-m", "lerobot_policy_quantile.studies.lean_train", "--policy.type=quantile", "--steps=x"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    assert "invalid choice" not in ended.stderr
+    assert "steps" in ended.stderr

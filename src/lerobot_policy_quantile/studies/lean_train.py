@@ -38,6 +38,9 @@ def main() -> None:
     """Train."""
     from lerobot.scripts.lerobot_train import main as train
 
+    import lerobot_policy_quantile
+
+    _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
     DatasetReader._query_hf_dataset = read_columns
     train()
 
