@@ -14,10 +14,11 @@ from pathlib import Path
 
 from lerobot_policy_quantile.evaluation.journal import JournalError, read_rows
 from lerobot_policy_quantile.studies.plans import load_study
-from lerobot_policy_quantile.studies.plans.commands import SMALL
+from lerobot_policy_quantile.studies.plans.size import load_size
 
 QHEAD = (sys.executable, "-c", "from lerobot_policy_quantile.cli.main import app; app()")
 LOOK_SECONDS = 0.2
+SMALL = load_size("small")
 
 
 def start(study: str, out: Path) -> subprocess.Popen[bytes]:
@@ -38,7 +39,7 @@ def kill_when(process: subprocess.Popen[bytes], reached: object) -> None:
 def finished(home: Path) -> dict[str, float]:
     """Training -> when its last checkpoint was written."""
     states = home.glob("train/*/checkpoints/last/training_state/training_step.json")
-    done = [path for path in states if json.loads(path.read_text())["step"] >= SMALL["steps"]]
+    done = [path for path in states if json.loads(path.read_text())["step"] >= SMALL.updates]
     return {path.parents[3].name: path.stat().st_mtime for path in done}
 
 
@@ -79,7 +80,7 @@ def main() -> None:
         "every variant is in the table": all(f"| {name.removesuffix('-0')} " in table for name in names),
         "no training was repeated": finished(home).items() >= trained.items(),
         "no episode was repeated": final.items() >= judged.items(),
-        "every episode has a result": len(final) == SMALL["sample"] * len(names),
+        "every episode has a result": len(final) == SMALL.evaluation["sample"] * len(names),
         "a figure beside the table": (home / "libero.svg").is_file(),
     }
     for what, holds in checks.items():

@@ -50,6 +50,7 @@ def test_defaults_are_the_papers():
         ("chunk_size", 0, "at least 1"),
         ("n_prompts", -1, "0 or more"),
         ("delta0", 0.0, "positive"),
+        ("loss_scale", 0.0, "positive"),
         ("optimizer_head_lr", 0.0, "positive, or null"),
         ("n_obs_steps", 2, "must be 1"),
         ("tokenizer_max_length", -5, "at least 1, or null"),

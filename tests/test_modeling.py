@@ -174,6 +174,17 @@ def test_half_precision_trains_float32_weights_over_a_half_precision_vlm():
 # --- bad input --------------------------------------------------------------------------------
 
 
+def test_half_of_l1_has_the_gradients_of_half_the_loss_and_is_judged_as_l1():
+    whole, half = (make_policy(head="l1", loss_scale=scale).train() for scale in (1.0, 0.5))
+    half.load_state_dict(whole.state_dict())
+    batch = make_batch(whole.config, rows=2)
+    for policy in (whole, half):
+        policy(batch)[0].backward()
+    for name, parameter in trained(half).items():
+        torch.testing.assert_close(2 * parameter.grad, trained(whole)[name].grad)
+    assert half.eval()(batch)[0] == whole.eval()(batch)[0]
+
+
 def test_missing_cameras_are_refused_in_training_and_acting():
     policy = make_policy()
     batch = make_batch(policy.config)

@@ -77,6 +77,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     gaps: str = "separate"  # separate | symmetric (Sec. 4.3)
     anchor: str = "shared"  # shared | detached (Sec. 4.3)
     drop_ratio: float = 0.1  # share of valid labels without supervision, per sample and forward (Sec. 3.3)
+    loss_scale: float = 1.0  # factor of the training loss, to match gradient scales: 0.5 gives l1 that of Median-Only
 
     # Chunks, decoding
     chunk_size: int = 10  # H, steps predicted
@@ -125,7 +126,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
             yield from self._unless(getattr(self, name) >= 1, name, "at least 1")
         for name in ("n_prompts", "scheduler_warmup_steps", "episode_seed"):
             yield from self._unless(getattr(self, name) >= 0, name, "0 or more")
-        for name in ("delta0", "optimizer_lr", "optimizer_prompt_lr", "optimizer_eps"):
+        for name in ("delta0", "loss_scale", "optimizer_lr", "optimizer_prompt_lr", "optimizer_eps"):
             yield from self._unless(getattr(self, name) > 0, name, "positive")
         head_lr = self.optimizer_head_lr
         yield from self._unless(head_lr is None or head_lr > 0, "optimizer_head_lr", "positive, or null")

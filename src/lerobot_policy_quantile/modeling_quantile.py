@@ -140,6 +140,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
             loss = training_loss(
                 self.head, expert, target, keep, drop_ratio=0.0, generator=generator, reduction=reduction
             )
+        if self.training:
+            loss = self.config.loss_scale * loss
         return loss, measured(self.head, loss, expert.features, labels)
 
     def get_optim_params(self) -> list[dict[str, Any]]:

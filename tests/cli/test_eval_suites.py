@@ -49,6 +49,30 @@ def test_the_papers_protocol_is_a_hundred_episodes_per_task_openpis_fifty():
     assert len(plan(suite="libero_plus_10")) == 30 * 2
 
 
+@pytest.mark.parametrize("sample", [None, 11])
+def test_policies_that_a_worker_keeps_take_turns_on_one_episode(sample):
+    chosen, lines = choice(episodes=2, sample=sample), [(name, "own") for name in "abcde"]
+    alone = list(chosen.plan(chosen.entries(), lines, mixed=False))
+    pairs = list(chosen.plan(chosen.entries(), lines, mixed=False, models=2))
+    assert set(pairs) == set(alone), "the same episodes"
+    whole = len(pairs) // 5
+    assert [key.policy for key in pairs] == ["a", "b"] * whole + ["c", "d"] * whole + ["e"] * whole
+    for first, second in zip(pairs[: 4 * whole : 2], pairs[1 : 4 * whole : 2], strict=True):
+        assert (first.scene, first.task, first.index, first.seed) == (
+            second.scene,
+            second.task,
+            second.index,
+            second.seed,
+        )
+
+
+def test_several_models_need_a_suite_and_workers_of_this_machine(tmp_path):
+    options = ("--policy", "expert", "--out", tmp_path, "--models", 2)
+    assert "--models needs --suite; got --models 2" in invoke(*options)[1]
+    far = invoke(*options, "--suite", "libero_object", "--engine", "ray")[1]
+    assert "--models must be 1 with --engine ray" in far
+
+
 def test_policies_meet_the_same_episodes():
     keys = plan(episodes=3, sample=11)
     episodes = {p: {(k.task, k.index, k.seed) for k in keys if k.policy == p} for p, _ in LINES}

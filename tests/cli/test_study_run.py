@@ -11,7 +11,8 @@ from lerobot_policy_quantile.core.decoders import canonical_text
 from lerobot_policy_quantile.evaluation.tables.published import study_tables
 from lerobot_policy_quantile.studies.plan_checks import require_sound
 from lerobot_policy_quantile.studies.plans import load_study, parse_study, study_names
-from lerobot_policy_quantile.studies.plans.commands import BATCH, Fit, Where, expand
+from lerobot_policy_quantile.studies.plans.commands import Fit, Where, expand
+from lerobot_policy_quantile.studies.plans.size import BATCH, PAPER, load_size
 
 WHERE = Where(1280, "runs", "data/libero")
 HEAD = 'title = "t"\npaper = "p"\nseeds = 1\n[training]\ndataset = "d"\nwarmup = 1\n'
@@ -26,7 +27,7 @@ def of_kind(steps, kind):
 def test_every_study_is_sound_and_its_evaluations_parse(name, small):
     study = load_study(name)
     require_sound(study)
-    steps = expand(study, WHERE, small=small)
+    steps = expand(study, WHERE, load_size("small") if small else PAPER)
     trainings = of_kind(steps, "train")
     assert len(trainings) == len(study.variants) * (1 if small else study.seeds)
     assert len({step.folder for step in trainings}) == len(trainings)
@@ -83,7 +84,7 @@ def test_what_the_paper_printed_for_a_plan_belongs_to_a_variant_and_a_decoder_of
         assert {row.variant for row in rows} <= {variant.name for variant in study.variants}
         assert {row.decoder for row in rows} <= decoders
     ablations = {row.variant for rows in study_tables("ablations").values() for row in rows}
-    assert ablations == {variant.name for variant in load_study("ablations").variants}
+    assert ablations == {variant.name for variant in load_study("ablations").variants if not variant.beyond_paper}
 
 
 def test_one_epoch_is_the_datasets_length_and_small_is_small():
@@ -91,7 +92,7 @@ def test_one_epoch_is_the_datasets_length_and_small_is_small():
     first = expand(study, WHERE)[0]
     assert {"--steps=10", "--batch_size=128", "--policy.device=cpu"} <= set(first.words)
     assert first.updates == 10
-    small = expand(study, Where(0, "runs"), small=True)
+    small = expand(study, Where(0, "runs"), load_size("small"))
     assert small[0].words[:2] == ("qhead", "collect")
     assert {"--policy.backbone=tiny", "--dataset.root=runs/main/data/dataset"} <= set(small[1].words)
     assert "--sample" in of_kind(small, "eval")[0].words

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lerobot_policy_quantile.contract import Observation
-from lerobot_policy_quantile.evaluation.plan import Plan
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
 from lerobot_policy_quantile.evaluation.ray_engine import Replica
 from lerobot_policy_quantile.evaluation.shelf import MOST, Shelf
 from lerobot_policy_quantile.evaluation.worker import EpisodeRunner, WorkerJob
@@ -52,9 +52,9 @@ class Counted(FakePolicy):
         self._census.alive -= 1
 
 
-def run_all(plan):
+def run_all(plan, models=1):
     census = Census()
-    runner = EpisodeRunner(WorkerJob(census))
+    runner = EpisodeRunner(WorkerJob(census, models=models))
     assert all(runner.run(key).status == "success" for key in plan)
     return census
 
@@ -73,6 +73,15 @@ def test_the_r_sweep_never_holds_two_of_its_33_models():
     assert census.made == names
     assert len(names) == 33
     assert census.most == 1
+
+
+def test_a_worker_keeps_as_many_models_as_it_is_told_and_drops_the_one_used_longest_ago():
+    turns = [EpisodeKey("fake", 0, index, 0, name, "median") for index in (0, 2, 4) for name in "abc"]
+    assert run_all(turns, models=3).made == ["a", "b", "c"]
+    order = [EpisodeKey("fake", 0, 0, seed, name, "median") for seed, name in enumerate("abacab")]
+    census = run_all(order, models=2)
+    assert census.made == ["a", "b", "c", "b"], "a was used again before c came"
+    assert census.most == 2
 
 
 def test_a_replica_holds_two_models_only_while_its_simulators_change_over():

@@ -11,10 +11,10 @@ from lerobot_policy_quantile.studies.plan_run import (
     MARK,
     StepFailedError,
     end_leftovers,
-    keep_last_checkpoint,
     next_command,
     run_steps,
 )
+from lerobot_policy_quantile.studies.plan_training import keep_last_checkpoint
 from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where
 
 WHERE = Where(1280, "runs")

@@ -40,6 +40,8 @@ class EvaluationSettings:
     facts: Facts | None
     """Of the benchmarks, if the plan belongs to one."""
     make_crew: MakeCrew | None
+    models: int = 1
+    """Policies that a worker keeps in memory."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class FinishedRun:
 
 def run_evaluation(plan: Plan, factory: SceneFactory, how: EvaluationSettings, notes: Console) -> FinishedRun:
     """Run the plan's episodes that have no row yet; progress goes to `notes`."""
-    job = WorkerJob(factory, how.limit, how.side_files, how.out / "workers.log")
+    job = WorkerJob(factory, how.limit, how.side_files, how.out / "workers.log", how.models)
     with Journal(how.out / JOURNAL) as journal:
         keys = set(plan)
         before = [row for row in journal.rows() if row.key in keys]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import batched
 
 from lerobot_policy_quantile.adapters import suites
 from lerobot_policy_quantile.adapters.suites import SuiteEntry
@@ -40,10 +41,14 @@ class SuiteChoice:
         whole = [entry for scene in scenes for entry in suites.entries_of(scene)] if self.categories else entries
         return suites.facts_of(whole, suites.default_episodes(self.protocol))
 
-    def plan(self, entries: Sequence[SuiteEntry], lines: Sequence[tuple[str, str]], *, mixed: bool) -> Plan:
+    def plan(
+        self, entries: Sequence[SuiteEntry], lines: Sequence[tuple[str, str]], *, mixed: bool, models: int = 1
+    ) -> Plan:
         """Every episode or the sample, for every (policy, decoder).
 
-        With `mixed`, episodes come in a fixed random order, so that a run that ends early has covered every task.
+        With `models` that a worker keeps, so many policies take turns episode by episode: a simulator that stands
+        serves all of them. With `mixed`, episodes come in a fixed random order, so that a run that ends early has
+        covered every task.
         """
         count = suites.default_episodes(self.protocol) if self.episodes is None else self.episodes
         strata = {(e.scene, e.task): (e.scene, e.task if e.category is None else e.category) for e in entries}
@@ -53,16 +58,18 @@ class SuiteChoice:
         decoders: dict[str, list[str]] = {}
         for policy, decoder in lines:
             decoders.setdefault(policy, []).append(decoder)
-        # One policy after the other, so that each worker loads each model once.
+        # One group of policies after the other, so that each worker loads each model once.
         keys = [
             replace(key, policy=policy, decoder=decoder)
-            for policy, own in decoders.items()
+            for group in batched(decoders.items(), models)
             for key in keys
+            for policy, own in group
             for decoder in own
         ]
         if not keys:
             raise ValueError("no task of the suite can be run here; --dry-run lists the reasons")
-        return Plan(tuple(shuffled(keys) if mixed or self.sample is not None else keys))
+        mixed = mixed or (self.sample is not None and models == 1)
+        return Plan(tuple(shuffled(keys) if mixed else keys))
 
 
 def listing(entries: Sequence[SuiteEntry]) -> list[str]:

@@ -77,6 +77,14 @@ def evaluate(
     workers: Annotated[
         int, typer.Option(min=1, help="Worker processes, one simulator each.", rich_help_panel=RUNNING)
     ] = min(4, os.cpu_count() or 1),
+    models: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="With --suite: policies that each worker keeps in memory; so many take turns episode by episode.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = 1,
     timeout: Annotated[
         float,
         typer.Option(help="Wall time in seconds after which an episode is an error.", rich_help_panel=RUNNING),
@@ -195,6 +203,8 @@ def evaluate(
             entries = choice.entries()
             if dry_run:
                 return typer.echo("\n".join(listing(entries)))
+        elif models > 1:
+            raise ValueError(f"--models needs --suite; got --models {models} without it")
         elif dry_run or sample is not None or episodes is not None or category:
             raise ValueError("--dry-run, --sample, --episodes and --category need --suite; got none")
         if out is None or not policy:
@@ -204,7 +214,11 @@ def evaluate(
             plan = cross_plan(scene, tasks, indices, seeds, decoders)
         else:
             lines = [(name, text) for name, own in decoders.items() for text in own]
-            plan = choice.plan(entries, lines, mixed=budget is not None or until is not None)
+            plan = choice.plan(entries, lines, mixed=budget is not None or until is not None, models=models)
+        if models > 1 and engine != "local":
+            raise ValueError(
+                f"--models must be 1 with --engine {engine}, whose replicas hold the policies; got {models}"
+            )
         make_crew = crew_of(engine, replicas)
         device = choose_and_print_device(device, sources, engine)
         parse_halts(budget, until, plan)
@@ -212,7 +226,7 @@ def evaluate(
     factory = SceneFactory(sources, camera_size, device, whose, its_limit, wording, cameras, replan)
     facts = None if choice is None else choice.facts(entries)
     side = SideFiles(out / "side", video) if side_files else None
-    how = EvaluationSettings(out, limit, workers, timeout, side, by_task, budget, until, facts, make_crew)
+    how = EvaluationSettings(out, limit, workers, timeout, side, by_task, budget, until, facts, make_crew, models)
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
     with exit_on("eval", JournalError, EngineError, ValueError):
         finished = run_evaluation(plan, factory, how, notes)

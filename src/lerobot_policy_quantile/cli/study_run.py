@@ -1,5 +1,6 @@
 """`qhead study run`: the paper's tables, from training to results."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
 if TYPE_CHECKING:
     from lerobot_policy_quantile.studies.plans import StudyPlan
     from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where
+    from lerobot_policy_quantile.studies.plans.size import Size
 
 HELP = help_text(
     "Run one of the paper's studies: train its variants, evaluate them, and print tables with the paper's numbers.",
@@ -19,10 +21,13 @@ HELP = help_text(
     " checkpoint, evaluation from its journal. --dry-run prints the commands instead, for a shell or a scheduler.",
     "The global batch size is the paper's 128 on any number of GPUs. --gpu-memory chooses precision, gradient"
     " checkpointing and micro-batch size to fit; see docs/guides/benchmarks.md.",
+    "--miniature runs the study on a laptop: the tiny backbone, three seeds, scripted demonstrations of LIBERO, and a"
+    " page with a verdict on each of the paper's claims.",
     "Trials on a real robot need a person: such a study trains the policies and prints the commands of the trials.",
     examples=(
         "qhead study run",
         "qhead study run ablations --small",
+        "qhead study run k_sweep --miniature --dataset FOLDER --summary results",
         "qhead study run ablations --gpu-memory 24",
         "qhead study run k_sweep --dataset FOLDER --processes 2 --dry-run",
     ),
@@ -45,6 +50,21 @@ def run(
         bool,
         typer.Option("--small", help="Trial run of every variant: tiny backbone, one seed, scripted demonstrations."),
     ] = False,
+    miniature: Annotated[
+        bool,
+        typer.Option("--miniature", help="The study on a laptop: tiny backbone, fewer updates and episodes."),
+    ] = False,
+    seeds: Annotated[
+        str | None, typer.Option(help="Only these training seeds, such as 0 or 0-1. Default: all of the study.")
+    ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(min=1, help="Trainings at once, sharing the cores. Default: 1; with --miniature one per core."),
+    ] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(help="With --miniature: folder for the study's page and a small file of all its outcomes."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands without running them.")] = False,
     device: DeviceOption = None,
     gpu_memory: Annotated[
@@ -60,11 +80,13 @@ def run(
 ) -> None:
     """Run a study; `HELP` is what the user reads."""
     from lerobot_policy_quantile.evaluation.journal import JournalError
+    from lerobot_policy_quantile.evaluation.plan import parse_numbers
     from lerobot_policy_quantile.studies.plan_checks import require_benchmarks, require_sound
     from lerobot_policy_quantile.studies.plan_machine import Machine, place
     from lerobot_policy_quantile.studies.plan_run import StepFailedError
     from lerobot_policy_quantile.studies.plans import load_study, study_names
     from lerobot_policy_quantile.studies.plans.commands import expand
+    from lerobot_policy_quantile.studies.plans.size import load_size
 
     with exit_on("study run", ValueError, JournalError, StepFailedError):
         if name is None:
@@ -72,21 +94,28 @@ def run(
                 variants = f"{len(each.variants)} variants, seeds {each.seeds}"
                 typer.echo(f"{each.name}: {each.title} ({each.paper}); {variants}")
             return
-        study = load_study(name)
-        require_sound(study)
+        if small and miniature:
+            raise ValueError("--small and --miniature are two sizes; got both")
+        if summary is not None and not miniature:
+            raise ValueError("--summary needs --miniature; got a study of another size")
+        study, size = load_study(name), load_size("small" if small else "miniature" if miniature else "paper")
+        require_sound(size.applied(study))
         machine = Machine(device, gpu_memory, processes, workers)
-        where = place(study, dataset, out, weights, machine, small=small, dry_run=dry_run)
-        steps = expand(study, where, small=small)
+        where = place(study, dataset, out, weights, machine, size=size, dry_run=dry_run)
+        steps = expand(study, where, size, None if seeds is None else parse_numbers("--seeds", seeds))
         if dry_run:
             for step in steps:
                 typer.echo(step.text)
             return
         require_benchmarks(study)
-        code = _run(study, steps, where, small=small)
+        at_once = parallel or (os.cpu_count() or 1 if size.parallel else 1)
+        code = _run(study, steps, where, size, at_once, summary)
     raise typer.Exit(code)
 
 
-def _run(study: "StudyPlan", steps: "list[StudyCommand]", where: "Where", *, small: bool) -> int:
+def _run(
+    study: "StudyPlan", steps: "list[StudyCommand]", where: "Where", size: "Size", parallel: int, summary: Path | None
+) -> int:
     """Run the steps, print the results, and return the exit code."""
     from lerobot_policy_quantile.studies.plan_machine import inputs_of
     from lerobot_policy_quantile.studies.plan_results import write_results
@@ -99,9 +128,11 @@ def _run(study: "StudyPlan", steps: "list[StudyCommand]", where: "Where", *, sma
     folder = Path(home(study, where))
     note(f"{study.title} ({study.paper}); policies compute on {where.device}")
     try:
-        clean = run_steps(steps, where, folder, inputs_of(study, where, small=small), note)
+        clean = run_steps(steps, where, folder, inputs_of(study, where, size), note, parallel=parallel)
     except KeyboardInterrupt:
         note("stopped; run the same command again to go on")
+        if summary is not None:
+            _summarise(study, steps, size, summary)
         return STOPPED
     trials = [step for step in steps if step.kind == "robot"]
     if trials:
@@ -114,4 +145,16 @@ def _run(study: "StudyPlan", steps: "list[StudyCommand]", where: "Where", *, sma
         for path in results.figure_files:
             typer.echo(f"figure: {path}")
         typer.echo(f"table: {results.table_file}")
+    if summary is not None:
+        _summarise(study, steps, size, summary)
     return 0 if clean else WITH_ERRORS
+
+
+def _summarise(study: "StudyPlan", steps: "list[StudyCommand]", size: "Size", into: Path) -> None:
+    """Write the study's outcomes and page, as far as there are any."""
+    from lerobot_policy_quantile.studies.miniature.page import write_page
+    from lerobot_policy_quantile.studies.miniature.summary import keep_summary
+
+    kept = keep_summary(study, steps, size, into)
+    if kept is not None:
+        typer.echo(f"page: {write_page(kept, into)}")

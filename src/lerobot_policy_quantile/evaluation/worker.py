@@ -28,6 +28,8 @@ class WorkerJob:
     side_files: SideFiles | None = None
     log: Path | None = None
     """Where workers' own output goes; simulators talk."""
+    models: int = 1
+    """Policies that a worker keeps in memory."""
 
 
 def serve(connection: Connection, job: WorkerJob) -> None:
@@ -47,14 +49,13 @@ def serve(connection: Connection, job: WorkerJob) -> None:
 
 
 class EpisodeRunner:
-    """Keeps the last world and the last policy: one model at a time, whatever the plan goes through."""
+    """Keeps the last world and the last policies: `job.models` at most, whatever the plan goes through."""
 
     def __init__(self, job: WorkerJob) -> None:
         self._job = job
         self._scene: str | None = None
         self._world: World | None = None
-        self._name: str | None = None
-        self._policy: Policy | None = None
+        self._policies: dict[str, Policy] = {}
 
     def run(self, key: EpisodeKey) -> Outcome:
         """One attempt at an episode; whatever is raised becomes its error."""
@@ -78,16 +79,14 @@ class EpisodeRunner:
         return rollout.outcome
 
     def _policy_of(self, key: EpisodeKey) -> Policy:
-        """Decoders share their policy's model; another policy takes its place."""
-        if self._policy is None or self._name != key.policy:
-            self._release()
-            self._policy, self._name = self._job.factory.policy(key.policy), key.policy
-        return self._policy
-
-    def _release(self) -> None:
-        policy, self._policy = self._policy, None
-        if policy is not None:
-            policy.close()
+        """Decoders share their policy's model; a further policy takes the place of the one used longest ago."""
+        policy = self._policies.pop(key.policy, None)
+        if policy is None:
+            while len(self._policies) >= self._job.models:
+                self._policies.pop(next(iter(self._policies))).close()
+            policy = self._job.factory.policy(key.policy)
+        self._policies[key.policy] = policy
+        return policy
 
     def _world_of(self, scene: str) -> World:
         if self._world is None or self._scene != scene:

@@ -22,7 +22,7 @@ def figures_of(study: str, rows: Sequence[Row], facts: Facts) -> dict[str, Figur
         lines = [line for line in lines_of(benchmark, rows, facts) if line.suite in WHOLE]
         headings = [c for c in columns_of(benchmark, rows) if any(line.cells.get(c) is not None for line in lines)]
         if headings:
-            paper = _paper_rows(study, benchmark)
+            paper = paper_rows(study, benchmark)
             place = {variant.name: number for number, variant in enumerate(load_study(study).variants)}
             lines.sort(key=lambda line: place.get(line.method, len(place)))
             bars = [_bar(line, headings[-1], paper) for line in lines]
@@ -30,7 +30,7 @@ def figures_of(study: str, rows: Sequence[Row], facts: Facts) -> dict[str, Figur
     return found
 
 
-def _paper_rows(study: str, benchmark: str) -> list[PublishedRow]:
+def paper_rows(study: str, benchmark: str) -> list[PublishedRow]:
     """The study's published rows first, then those of the benchmark."""
     tables = (*study_tables(study).values(), *published_tables(benchmark).values())
     return [row for rows in tables for row in rows if row.variant is not None]

@@ -8,7 +8,8 @@ from typing import Any
 
 from lerobot_policy_quantile.policy.devices import choose_device
 from lerobot_policy_quantile.studies.plans import StudyPlan
-from lerobot_policy_quantile.studies.plans.commands import BATCH, Where
+from lerobot_policy_quantile.studies.plans.commands import Where
+from lerobot_policy_quantile.studies.plans.size import BATCH, PAPER, Size
 from lerobot_policy_quantile.studies.training_fit import fit_training, fit_workers
 
 INFO = Path("meta") / "info.json"
@@ -27,24 +28,32 @@ class Machine:
 
 
 def place(
-    study: StudyPlan, dataset: Path | None, out: str, weights: str, machine: Machine, *, small: bool, dry_run: bool
+    study: StudyPlan, dataset: Path | None, out: str, weights: str, machine: Machine, *, size: Size, dry_run: bool
 ) -> Where:
     """Where the study's commands read, write and compute. A dry run may name a device that this machine lacks."""
     if dataset is not None and not (dataset / INFO).is_file():
         raise ValueError(f"--dataset must be the folder of a LeRobotDataset (with {INFO}); got {dataset}")
-    frames = 0 if small and dataset is None else _frames(study, dataset)
+    if size.dataset is not None and dataset is None:
+        raise ValueError(
+            f"size {size.name!r} needs --dataset: the folder of scripted demonstrations that qhead collect --suite"
+            " recorded; got none"
+        )
+    frames = 0 if size.collect and dataset is None else _frames(study, dataset)
     named = machine.device or (None if machine.gpu_memory is None else "cuda")
     device = named if dry_run and named is not None else choose_device(named)
     root = None if dataset is None else str(dataset)
-    where = Where(frames, out, root, weights, device, machine.processes, machine.workers)
-    return where if small or machine.gpu_memory is None else _fitted(study, where, machine.gpu_memory)
+    where = Where(frames, out, root, weights, device, machine.processes, machine.workers, lean=size.lean)
+    return (
+        where if size.backbone is not None or machine.gpu_memory is None else _fitted(study, where, machine.gpu_memory)
+    )
 
 
-def inputs_of(study: StudyPlan, where: Where, *, small: bool) -> dict[str, Any]:
+def inputs_of(study: StudyPlan, where: Where, size: Size) -> dict[str, Any]:
     """What must be unchanged to resume a folder; device and processes may change."""
-    data = {"dataset": where.root or study.dataset, "frames": where.frames, "weights": where.weights}
-    variants = {variant.name: variant.policy for variant in study.variants}
-    return {"study": study.name, "small": small, **data, "variants": variants}
+    data = {"dataset": where.root or study.dataset, "frames": where.frames, "weights": size.weights or where.weights}
+    variants = {variant.name: variant.policy for variant in size.applied(study).variants}
+    record = {} if size == PAPER else {"size": size.record(study)}
+    return {"study": study.name, "small": size.name == "small", **data, "variants": variants, **record}
 
 
 def _fitted(study: StudyPlan, where: Where, card: int) -> Where:

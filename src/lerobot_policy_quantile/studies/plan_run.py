@@ -1,11 +1,10 @@
-"""Runs the steps of a plan, one after the other; killed at any moment, the same command goes on where it was.
+"""Runs the steps of a plan, trainings side by side if asked to; killed at any moment, the same command goes on.
 
 A step is done when what it leaves says so: a dataset's summary, a training's last checkpoint, a journal without missing
 episodes. Processes carry a mark in their environment, so that what a killed run left working is found and ended.
 """
 
 import fcntl
-import json
 import os
 import shutil
 import subprocess
@@ -18,6 +17,12 @@ from typing import Any
 
 import psutil
 
+from lerobot_policy_quantile.studies.plan_training import (
+    keep_gradients,
+    keep_last_checkpoint,
+    side_by_side,
+    trained_steps,
+)
 from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where, resumed
 from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
 from lerobot_policy_quantile.util.stamps import Stamp
@@ -34,29 +39,45 @@ class StepFailedError(RuntimeError):
     """A command ended with an error."""
 
 
-def run_steps(steps: Sequence[StudyCommand], where: Where, home: Path, inputs: Mapping[str, Any], say: Say) -> bool:
-    """Run every step that is not done; whether all episodes have a result. Trials of a robot are left to people."""
+def run_steps(
+    steps: Sequence[StudyCommand], where: Where, home: Path, inputs: Mapping[str, Any], say: Say, *, parallel: int = 1
+) -> bool:
+    """Run every step that is not done; whether all episodes have a result. Trials of a robot are left to people.
+
+    Up to `parallel` trainings run at once and share the cores.
+    """
     home.mkdir(parents=True, exist_ok=True)
     mine = [step for step in steps if step.kind in ("collect", "train", "eval")]
-    clean = True
+    place = {step: f"[{number}/{len(mine)}] {step.kind} {step.name}" for number, step in enumerate(mine, start=1)}
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // parallel))} if parallel > 1 else {}
+
+    def run(step: StudyCommand) -> int:
+        pending = next_command(step, where)
+        if pending is None:
+            say(f"{place[step]}: done before")
+            return 0
+        say(f"{place[step]}: {pending.text}")
+        began = time.monotonic()
+        code = _execute(pending, home, threads if step.kind == "train" else {})
+        say(f"{place[step]}: {time.monotonic() - began:.0f} s")
+        return code
+
+    def train(step: StudyCommand) -> None:
+        run(step)
+        _require_complete(step)
+        keep_last_checkpoint(Path(step.folder))
+        keep_gradients(Path(step.folder), log_of(step, home))
+
     with _alone(home):
         stamp = Stamp(home, "study", inputs)
         if not stamp.done():
             stamp.write()
-        for number, step in enumerate(mine, start=1):
-            place = f"[{number}/{len(mine)}] {step.kind} {step.name}"
-            pending = next_command(step, where)
-            began = time.monotonic()
-            if pending is None:
-                say(f"{place}: done before")
-            else:
-                say(f"{place}: {pending.text}")
-                clean &= _execute(pending, home) == 0
-                say(f"{place}: {time.monotonic() - began:.0f} s")
-            if step.kind == "train":
-                _require_complete(step)
-                keep_last_checkpoint(Path(step.folder))
-    return clean
+        for step in mine:
+            if step.kind == "collect":
+                run(step)
+        side_by_side([step for step in mine if step.kind == "train"], train, parallel)
+        codes = [run(step) for step in mine if step.kind == "eval"]
+        return not any(codes)
 
 
 def next_command(step: StudyCommand, where: Where) -> StudyCommand | None:
@@ -77,40 +98,22 @@ def next_command(step: StudyCommand, where: Where) -> StudyCommand | None:
     return step
 
 
-def trained_steps(step: StudyCommand) -> int | None:
-    """Updates in a training's last checkpoint; None without one. `last` is moved after a checkpoint is whole.
-
-    Updates of another global batch are another training.
-    """
-    path = Path(step.folder) / "checkpoints" / "last" / "training_state" / "training_step.json"
-    if not path.is_file():
-        return None
-    state = json.loads(path.read_text(encoding="utf-8"))
-    batch = state["batch_size"] * state["num_processes"]
-    if batch != step.batch:
-        raise ValueError(f"global batch of {step.folder} must be {step.batch}; its checkpoint was made with {batch}")
-    return int(state["step"])
-
-
-def keep_last_checkpoint(folder: Path) -> None:
-    """Remove the checkpoints that a finished training left on its way."""
-    last = (folder / "checkpoints" / "last").resolve()
-    for path in (folder / "checkpoints").iterdir():
-        if not path.is_symlink() and path.resolve() != last:
-            shutil.rmtree(path)
-
-
 def _require_complete(step: StudyCommand) -> None:
     done = trained_steps(step)
     if done is None or done < step.updates:
         raise StepFailedError(f"training {step.name} must end after {step.updates} updates; its checkpoint has {done}")
 
 
-def _execute(step: StudyCommand, home: Path) -> int:
+def log_of(step: StudyCommand, home: Path) -> Path:
+    """Where a command's output goes."""
+    return home / "logs" / f"{step.kind}-{step.name}.log"
+
+
+def _execute(step: StudyCommand, home: Path, further: Mapping[str, str]) -> int:
     """Run a command, its output in a log; returns the exit code of one that came to its end."""
-    log = home / "logs" / f"{step.kind}-{step.name}.log"
+    log = log_of(step, home)
     log.parent.mkdir(exist_ok=True)
-    environment = {**os.environ, MARK: str(home.resolve())}
+    environment = {**os.environ, **further, MARK: str(home.resolve())}
     with log.open("ab") as output:
         process = subprocess.Popen(_found(step.words), stdout=output, stderr=output, env=environment)
         try:

@@ -124,3 +124,39 @@ def compare(pairs: Sequence[tuple[bool, bool]]) -> Comparison:
     """Count who succeeded where; each pair is one episode's success under A and under B."""
     kinds = ((True, True), (True, False), (False, True), (False, False))
     return Comparison(*(sum(pair == kind for pair in pairs) for kind in kinds))
+
+
+def paired_over_seeds(pairs: Sequence[Sequence[tuple[bool, bool]]]) -> "Difference":
+    """Interval of the difference A - B in success rate; one sequence of paired episodes per training seed.
+
+    The unit is the training seed: Student's t of the seeds' own differences. With few seeds these can lie closer
+    together than episodes alone allow; the variance is therefore at least what chance makes of equal seeds, with one
+    more discordant pair than was seen. The interval covers 95 % or more. One seed: its episodes are the units, and the
+    interval says nothing about other seeds.
+    """
+    if not pairs or not all(pairs):
+        raise ValueError(f"every seed must have paired episodes; got {[len(seed) for seed in pairs]}")
+    seeds, differences, chances = len(pairs), [], []
+    for seed in pairs:
+        a, b = (sum(pair[side] for pair in seed) for side in (0, 1))
+        mean = (a - b) / len(seed)
+        discordant = min(1.0, (sum(x != y for x, y in seed) + 1) / len(seed))
+        differences.append(mean)
+        chances.append((discordant - mean**2) / len(seed))
+    mean, variance = math.fsum(differences) / seeds, math.fsum(chances) / seeds
+    factor = _Z
+    if seeds > 1:
+        variance = max(variance, math.fsum((each - mean) ** 2 for each in differences) / (seeds - 1))
+        factor = float(stdtrit(seeds - 1, (1 + LEVEL) / 2))
+    half = factor * math.sqrt(max(0.0, variance) / seeds)
+    return Difference(mean, max(-1.0, mean - half), min(1.0, mean + half), tuple(differences))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of two success rates with the ends of its interval, in [-1, 1]."""
+
+    value: float
+    low: float
+    high: float
+    by_seed: tuple[float, ...]

@@ -15,7 +15,7 @@ from lerobot_policy_quantile.util.names import nearest, require_choice
 _FIELDS = {
     "": {"title", "paper", "seeds", "training", "variant", "evaluation", "robot"},
     "training": {"dataset", "warmup", "steps", "cameras"},
-    "variant": {"name", "policy"},
+    "variant": {"name", "policy", "beyond_paper"},
     "evaluation": {"suite", "decoders"},
     "robot": {"tasks", "trials"},
 }
@@ -27,6 +27,8 @@ class PlanVariant:
 
     name: str
     policy: dict[str, Any] = field(default_factory=dict)
+    beyond_paper: str = ""
+    """Why it is trained though the paper does not have it; empty: the paper has it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def parse_study(name: str, text: str) -> StudyPlan:
     for kind in ("variant", "evaluation"):
         for entry in content.get(kind, ()):
             _require_known(name, kind, entry)
-    variants = tuple(PlanVariant(entry["name"], entry.get("policy", {})) for entry in content.get("variant", ()))
+    variants = tuple(PlanVariant(**entry) for entry in content.get("variant", ()))
     names = [variant.name for variant in variants]
     if not variants or len(set(names)) < len(names):
         raise ValueError(f"variants of study {name!r} must be named, each once; got {names}")

@@ -1,22 +1,16 @@
-"""A study as a sequence of commands: LeRobot's trainer, `qhead eval`, robot trials and `qhead table`.
-
-`small` keeps every variant but reduces seeds, steps and episodes to a few minutes on a laptop.
-"""
+"""A study in one of its sizes as commands: LeRobot's trainer, `qhead eval`, robot trials and `qhead table`."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lerobot_policy_quantile.studies.plans import Evaluation, PlanVariant, StudyPlan
+from lerobot_policy_quantile.studies.plans.size import BATCH, PAPER, Size
 
-BATCH = 128
-"""Global batch size of the paper, for any number of processes."""
-
-SMALL = {"seeds": 1, "batch": 8, "steps": 8, "warmup": 2, "episodes": 1, "sample": 4, "limit": 20, "trials": 2}
-"""Values that `small` uses instead of those of the study and the protocol."""
-
-SMALL_DATASET = "qhead/demonstrations"
+DEMONSTRATIONS = "qhead/demonstrations"
+"""Name of the dataset that a study records for itself."""
+LEAN = "lerobot_policy_quantile.studies.lean_train"
 CHECKPOINTS = 4
 """Checkpoints per training; an interrupted training loses at most the steps since the last one."""
 
@@ -52,6 +46,8 @@ class Where:
     """Worker processes of `qhead eval`; None: its default."""
     fits: Mapping[str, Fit] = field(default_factory=dict)
     """Variant -> training settings; the policy's defaults for other variants."""
+    lean: bool = False
+    """Train with `studies/lean_train.py`, which reads samples faster."""
 
     def __post_init__(self) -> None:
         if self.processes < 1 or BATCH % self.processes:
@@ -78,14 +74,23 @@ class StudyCommand:
         return shlex.join(self.words)
 
 
-def expand(study: StudyPlan, where: Where, *, small: bool = False) -> list[StudyCommand]:
-    """The study's commands in order: trainings, evaluations, table."""
-    seeds = range(SMALL["seeds"] if small else study.seeds)
-    trained = [(variant, seed) for variant in study.variants for seed in seeds]
-    steps = [_collecting(study, where)] if where.root is None and small else []
-    steps += [_training(study, where, variant, seed, small) for variant, seed in trained]
-    judged = [_evaluation(study, where, evaluation, trained, small) for evaluation in study.evaluations]
-    judged += _trials(study, where, trained, small)
+Trained = Sequence[tuple[PlanVariant, int]]
+"""Variants with their training seeds."""
+
+
+def expand(
+    study: StudyPlan, where: Where, size: Size = PAPER, seeds: Sequence[int] | None = None
+) -> list[StudyCommand]:
+    """The study's commands in order: trainings, evaluations, table. `seeds`: only these training seeds."""
+    study = size.applied(study)
+    chosen = range(study.seeds) if seeds is None else seeds
+    if not chosen or not set(chosen) <= set(range(study.seeds)):
+        raise ValueError(f"seeds must lie in 0..{study.seeds - 1}; got {', '.join(map(str, chosen)) or 'none'}")
+    trained = [(variant, seed) for seed in chosen for variant in study.variants]
+    steps = [_collecting(study, where, size)] if _collects(where, size) else []
+    steps += [_training(study, where, size, variant, seed) for variant, seed in trained]
+    judged = [_evaluation(study, where, size, evaluation, trained) for evaluation in study.evaluations]
+    judged += _trials(study, where, size, trained)
     folders = tuple(dict.fromkeys(step.folder for step in judged))
     table = StudyCommand("table", "table", ("qhead", "table", *folders), home(study, where))
     return [*steps, *judged, table]
@@ -104,38 +109,61 @@ def _checkpoint(study: StudyPlan, where: Where, variant: PlanVariant, seed: int)
     return f"{_folder(study, where, variant, seed)}/checkpoints/last/pretrained_model"
 
 
-def _collecting(study: StudyPlan, where: Where) -> StudyCommand:
+def _collects(where: Where, size: Size) -> bool:
+    """Whether the study records its own demonstrations."""
+    return size.collect and where.root is None
+
+
+def _collecting(study: StudyPlan, where: Where, size: Size) -> StudyCommand:
     folder = f"{home(study, where)}/data"
-    words = ("qhead", "collect", "--scene", "embedded", "--camera-size", "64", "--repo-id", SMALL_DATASET)
+    words = ("qhead", "collect", "--scene", "embedded", *_camera_size(size), "--repo-id", DEMONSTRATIONS)
     return StudyCommand("collect", "data", (*words, "--out", folder), folder)
 
 
-def _training(study: StudyPlan, where: Where, variant: PlanVariant, seed: int, small: bool) -> StudyCommand:
-    fit = where.fits.get(variant.name, Fit())
-    batch = SMALL["batch"] if small else BATCH
-    updates = SMALL["steps"] if small else study.steps or -(-where.frames // batch)
-    backbone = ["--policy.backbone=tiny"] if small else [f"--policy.backbone_weights={where.weights}"]
-    own = {name: value for name, value in vars(fit).items() if value not in (None, False)}
-    root = f"{home(study, where)}/data/dataset" if small and where.root is None else where.root
+def _camera_size(size: Size) -> list[str]:
+    return [] if size.camera_size is None else ["--camera-size", str(size.camera_size)]
+
+
+def _training(study: StudyPlan, where: Where, size: Size, variant: PlanVariant, seed: int) -> StudyCommand:
+    updates = size.updates_of(study, where.frames)
+    own = _collects(where, size)
+    root = f"{home(study, where)}/data/dataset" if own else where.root
     words = [
         *_trainer(where),
         "--policy.type=quantile",
-        *backbone,
         *([GRIPPERS] if study.evaluations else []),
-        *(f"--policy.{name}={_spell(value)}" for name, value in {**own, **variant.policy}.items()),
-        f"--policy.scheduler_warmup_steps={SMALL['warmup'] if small else study.warmup}",
+        *(f"--policy.{name}={_spell(value)}" for name, value in _policy(where, size, variant).items()),
+        f"--policy.scheduler_warmup_steps={study.warmup}",
         f"--policy.device={where.device}",
         "--policy.push_to_hub=false",
-        f"--dataset.repo_id={SMALL_DATASET if small and where.root is None else study.dataset}",
+        f"--dataset.repo_id={DEMONSTRATIONS if own else study.dataset}",
         *([] if root is None else [f"--dataset.root={root}"]),
-        f"--batch_size={batch // where.processes}",
+        f"--batch_size={size.batch // where.processes}",
         f"--steps={updates}",
         f"--save_freq={-(-updates // CHECKPOINTS)}",
-        *(["--num_workers=0"] if small else []),
+        *([] if size.loader_workers is None else [f"--num_workers={size.loader_workers}"]),
+        *([] if size.log_every is None else [f"--log_freq={size.log_every}"]),
         f"--seed={seed}",
     ]
     folder = _folder(study, where, variant, seed)
-    return StudyCommand("train", f"{variant.name}-{seed}", (*words, f"--output_dir={folder}"), folder, updates, batch)
+    name = f"{variant.name}-{seed}"
+    return StudyCommand("train", name, (*words, f"--output_dir={folder}"), folder, updates, size.batch)
+
+
+def _policy(where: Where, size: Size, variant: PlanVariant) -> dict[str, Any]:
+    """Settings of a variant's policy: backbone, the size's, what fits the machine, and the variant's own."""
+    weights = size.weights if size.backbone is not None else where.weights
+    fit = where.fits.get(variant.name, Fit())
+    frozen = variant.policy.get("freeze_vlm", True)
+    chosen = {
+        "backbone": size.backbone,
+        "backbone_weights": weights,
+        "prefix_cache": f"{where.out}/prefixes" if size.prefix_cache and frozen else None,
+        **size.policy,
+        **{name: value for name, value in vars(fit).items() if value is not False},
+        **variant.policy,
+    }
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def resumed(step: StudyCommand, where: Where) -> StudyCommand:
@@ -156,32 +184,32 @@ def _trainer(where: Where) -> list[str]:
     Not `accelerate launch`, which depends on the user's configuration file and silently starts one process without a
     GPU.
     """
+    module = LEAN if where.lean else "lerobot.scripts.lerobot_train"
     if where.processes == 1:
-        return ["lerobot-train"]
-    return ["torchrun", "--standalone", f"--nproc_per_node={where.processes}", "-m", "lerobot.scripts.lerobot_train"]
+        return ["python", "-m", LEAN] if where.lean else ["lerobot-train"]
+    return ["torchrun", "--standalone", f"--nproc_per_node={where.processes}", "-m", module]
 
 
-def _evaluation(
-    study: StudyPlan, where: Where, evaluation: Evaluation, trained: list[tuple[PlanVariant, int]], small: bool
-) -> StudyCommand:
+def _evaluation(study: StudyPlan, where: Where, size: Size, evaluation: Evaluation, trained: Trained) -> StudyCommand:
     words = ["qhead", "eval", "--suite", evaluation.suite, "--device", where.device]
     for variant, seed in trained:
         words += ["--policy", f"{variant.name}#{seed}={_checkpoint(study, where, variant, seed)}"]
     for decoder in evaluation.decoders:
         words += ["--decoder", decoder]
-    if not (small and where.root is None):  # demonstrations of qhead collect use LIBERO's names
+    if not _collects(where, size):  # demonstrations of qhead collect use LIBERO's names
         for camera, feature in study.cameras.items():
             words += ["--camera", f"{camera}={feature}"]
     if where.workers is not None:
         words += ["--workers", str(where.workers)]
-    if small:
-        words += [word for name in ("episodes", "sample", "limit") for word in (f"--{name}", str(SMALL[name]))]
-        words += ["--camera-size", "64", "--no-side-files"]
+    words += [word for name, value in size.options_of(evaluation.suite).items() for word in (f"--{name}", str(value))]
+    words += _camera_size(size)
+    words += [] if size.side_files else ["--no-side-files"]
+    words += [] if size.models == 1 else ["--models", str(size.models)]
     folder = f"{home(study, where)}/{evaluation.suite}"
     return StudyCommand("eval", evaluation.suite, (*words, "--out", folder), folder)
 
 
-def _trials(study: StudyPlan, where: Where, trained: list[tuple[PlanVariant, int]], small: bool) -> list[StudyCommand]:
+def _trials(study: StudyPlan, where: Where, size: Size, trained: Trained) -> list[StudyCommand]:
     """For each method its server, then the trials of each task, which a person supervises."""
     if study.robot is None:
         return []
@@ -190,7 +218,7 @@ def _trials(study: StudyPlan, where: Where, trained: list[tuple[PlanVariant, int
         serve = ("qhead", "serve", "--policy", _checkpoint(study, where, variant, seed), "--device", where.device)
         steps.append(StudyCommand("robot", f"serve {variant.name}-{seed}", serve, folder))
         for task in study.robot.tasks:
-            trials = str(SMALL["trials"] if small else study.robot.trials)
+            trials = str(size.trials or study.robot.trials)
             words = ("python", "examples/piper.py", "ws://127.0.0.1:8000", "--task", task, "--trials", trials)
             name = ("--name", f"{variant.name}#{seed}", "--out", folder)
             steps.append(StudyCommand("robot", f"{variant.name}-{seed}, {task}", (*words, *name), folder))

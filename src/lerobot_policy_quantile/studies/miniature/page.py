@@ -1,0 +1,145 @@
+"""The page of a study in miniature: rates beside the paper's, differences to the full model, a verdict per claim."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lerobot_policy_quantile.evaluation.tables.aggregate import SEED_MARK, Line, benchmarks_in, columns_of, lines_of
+from lerobot_policy_quantile.evaluation.tables.intervals import Difference
+from lerobot_policy_quantile.evaluation.tables.published import Rate
+from lerobot_policy_quantile.evaluation.tables.sheet import MISSING, TITLES, per_cent
+from lerobot_policy_quantile.studies.miniature.claims import Claim, Paired, claims_of, compared, judge
+from lerobot_policy_quantile.studies.miniature.summary import Summary
+from lerobot_policy_quantile.studies.plan_figures import WHOLE, figures_of, paper_rows
+from lerobot_policy_quantile.studies.plans import StudyPlan, load_study
+from lerobot_policy_quantile.studies.plans.size import Size, load_size
+from lerobot_policy_quantile.util.files import write_text
+from lerobot_policy_quantile.util.tables import markdown
+
+NOTES = """\
+- Rates in per cent with 95 % intervals over training seeds and episodes, and the rates of the lowest and the highest
+  seed. The paper's numbers are pi0.5's size on human demonstrations: compare the order of the rows, not their heights.
+- Difference: percentage points to {reference}, on the same episodes and seed by seed. Its interval has training seeds
+  as its units (Student's t, never narrower than episodes alone allow), so three seeds tell large differences only.
+- Seconds: simulated time per episode, failures included. Gradient norm: median over updates, before clipping to 1;
+  clipped: share of updates.
+"""
+
+
+def write_page(summary: Summary, folder: Path) -> Path:
+    """Write `STUDY.md` and its figures."""
+    size = load_size(summary.size)
+    study = size.applied(load_study(summary.study))
+    figures = figures_of(summary.study, summary.rows, summary.facts)
+    for name, figure in figures.items():
+        write_text(folder / f"{summary.study}-{name}.svg", figure.svg_file())
+    path = folder / f"{summary.study}.md"
+    write_text(path, page(summary, study, size))
+    return path
+
+
+def page(summary: Summary, study: StudyPlan, size: Size) -> str:
+    """The page in Markdown."""
+    reference = size.study[study.name].reference
+    parts = [
+        f"# {study.title}, in miniature\n",
+        f"After this page you can tell which of the paper's claims ({study.paper}) hold for the tiny backbone trained"
+        f" on scripted demonstrations. Written by `qhead study run {study.name} --miniature`; outcomes of all episodes"
+        f" are in `{study.name}.json`.\n",
+        "## Claims\n",
+        claims_table(summary, claims_of(study.name)),
+    ]
+    for benchmark in benchmarks_in(summary.rows):
+        parts += [f"## {TITLES[benchmark]}\n", _table(summary, study, benchmark, reference)]
+        parts += [f"![{TITLES[benchmark]}: success rates and the paper's]({study.name}-{benchmark}.svg)\n"]
+    parts += [NOTES.format(reference=reference), _beyond(study), "## Settings\n", _settings(summary)]
+    return "\n".join(part for part in parts if part)
+
+
+def claims_table(summary: Summary, claims: Sequence[Claim]) -> str:
+    """One row per claim."""
+    rows = []
+    for claim in claims:
+        found = compared(summary.rows, claim.suite, claim.a, claim.b)
+        paper = " vs ".join(_printed(rate) for rate in claim.paper)
+        ours, difference = (MISSING, MISSING) if found is None else _ours(found)
+        rows.append((claim.text, paper, ours, difference, f"**{judge(claim, found)}**"))
+    return markdown(("claim", "paper", "ours", "difference, points", "verdict"), rows)
+
+
+def _ours(found: Paired) -> tuple[str, str]:
+    return f"{100 * found.a:.1f} vs {100 * found.b:.1f}", points(found.difference)
+
+
+def points(difference: Difference) -> str:
+    """Such as `+3.0 [-1.2, +7.2]` in percentage points."""
+    return f"{100 * difference.value:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+
+
+def _table(summary: Summary, study: StudyPlan, benchmark: str, reference: str) -> str:
+    lines = [line for line in lines_of(benchmark, summary.rows, summary.facts) if line.suite in WHOLE]
+    columns = [c for c in columns_of(benchmark, summary.rows) if any(line.cells.get(c) is not None for line in lines)]
+    place = {variant.name: number for number, variant in enumerate(study.variants)}
+    lines.sort(key=lambda line: (place.get(line.method, len(place)), line.decoder != "median"))
+    paper = {row.key: row for row in reversed(paper_rows(study.name, benchmark))}
+    suite = next(e.suite for e in study.evaluations if benchmark in (e.suite, "libero"))
+    several = len({line.decoder for line in lines}) > 1
+    rows = []
+    for line in lines:
+        printed = paper.get((line.method, line.decoder))
+        rate = None if printed is None or not columns else printed.rates.get(columns[-1])
+        named = f"{line.method}, {line.decoder}" if several else line.method
+        first = (_value(line, column) for column in columns[:-1])
+        mine = (line.method, line.decoder)
+        found = None if mine == (reference, "median") else compared(summary.rows, suite, mine, (reference, "median"))
+        rows.append(
+            (
+                named,
+                *first,
+                per_cent(line.cells.get(columns[-1])) if columns else MISSING,
+                MISSING if rate is None else _printed(rate),
+                MISSING if found is None else points(found.difference),
+                MISSING if line.seconds is None else f"{line.seconds:.1f}",
+                *_gradients(summary, line.method),
+                f"{line.judged}, {line.models} seeds" + (f", {line.errors} errors" if line.errors else ""),
+            )
+        )
+    header = ("variant", *columns, "paper", f"difference to {reference}", "seconds", "gradient norm", "clipped", "ran")
+    return markdown(header, rows)
+
+
+def _value(line: Line, column: str) -> str:
+    cell = line.cells.get(column)
+    return MISSING if cell is None else f"{100 * cell.value:.1f}"
+
+
+def _gradients(summary: Summary, variant: str) -> tuple[str, str]:
+    """Median norm and share of clipped updates, mean over seeds."""
+    seeds = {row.key.policy.partition(SEED_MARK)[2] for row in summary.rows}
+    mine = [summary.gradients[name] for seed in sorted(seeds) if (name := f"{variant}-{seed}") in summary.gradients]
+    if not mine:
+        return MISSING, MISSING
+    norm, clipped = (sum(values) / len(mine) for values in zip(*((g.median, g.clipped) for g in mine), strict=True))
+    return f"{norm:.2f}", f"{100 * clipped:.0f} %"
+
+
+def _beyond(study: StudyPlan) -> str:
+    told = [f"- `{variant.name}` is not the paper's: {variant.beyond_paper}.\n" for variant in study.variants
+            if variant.beyond_paper]  # fmt: skip
+    return "".join(told)
+
+
+def _settings(summary: Summary) -> str:
+    rows = [(name, _spelled(value)) for name, value in summary.settings.items() if value not in (None, {}, "")]
+    for benchmark, versions in summary.versions.items():
+        rows.append((TITLES[benchmark], "; ".join(f"{name} {value}" for name, value in versions.items())))
+    return markdown(("setting", "value"), rows)
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_spelled(each)}" for name, each in value.items())
+    return str(value)
+
+
+def _printed(rate: Rate) -> str:
+    return " to ".join(f"{figure:g}" for figure in rate) if isinstance(rate, tuple) else f"{rate:g}"

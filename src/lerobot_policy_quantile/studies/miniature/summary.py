@@ -1,0 +1,176 @@
+"""The outcomes of a study in one small file, which a repository can keep: one letter per episode.
+
+Parts of a study (other seeds, days or machines) meet in the file; parts of other settings or simulators are refused.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lerobot_policy_quantile.evaluation.journal import Row
+from lerobot_policy_quantile.evaluation.outcome import Status
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+from lerobot_policy_quantile.evaluation.tables.aggregate import benchmark_of
+from lerobot_policy_quantile.evaluation.tables.facts import Facts
+from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL, read_folders
+from lerobot_policy_quantile.studies.plan_training import Gradients, read_gradients
+from lerobot_policy_quantile.studies.plans import StudyPlan
+from lerobot_policy_quantile.studies.plans.commands import StudyCommand
+from lerobot_policy_quantile.studies.plans.size import Size
+from lerobot_policy_quantile.util.files import write_text
+from lerobot_policy_quantile.util.stamps import moved
+
+FORMAT = 1
+LETTERS: dict[str, Status] = {"S": "success", "f": "failure", "e": "error"}
+NONE = "-"
+"""An episode that this policy has not run."""
+_OF_ONE_POLICY = ("policy", "limit")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A study's outcomes and what they were made with."""
+
+    study: str
+    size: str
+    settings: Mapping[str, Any]
+    versions: Mapping[str, Mapping[str, str]]
+    """Benchmark -> what its rows were made with."""
+    categories: Mapping[str, Mapping[int, str]]
+    """Of LIBERO-Plus: scene -> task -> category."""
+    gradients: Mapping[str, Gradients]
+    """Training -> its gradient norms."""
+    rows: tuple[Row, ...]
+
+    @property
+    def facts(self) -> Facts:
+        """What a table needs besides the rows."""
+        return Facts(categories=self.categories)
+
+
+def keep_summary(study: StudyPlan, steps: Sequence[StudyCommand], size: Size, folder: Path) -> Summary | None:
+    """Add what the study's folders hold to its file, which is written anew; None if no episode has been run."""
+    folders = [Path(step.folder) for step in steps if step.kind == "eval"]
+    rows, facts = read_folders([each for each in folders if (each / JOURNAL).is_file()])
+    if not rows:
+        return None
+    trained = {step.name: read_gradients(Path(step.folder)) for step in steps if step.kind == "train"}
+    run = {row.key.scene: {other.key.task for other in rows if other.key.scene == row.key.scene} for row in rows}
+    fresh = Summary(
+        study=study.name,
+        size=size.name,
+        settings=json.loads(json.dumps(size.record(study))),
+        versions=_versions(rows),
+        categories={
+            scene: {task: name for task, name in tasks.items() if task in run[scene]}
+            for scene, tasks in facts.categories.items()
+            if scene in run
+        },
+        gradients={name: found for name, found in trained.items() if found is not None},
+        rows=tuple(rows),
+    )
+    path = folder / f"{study.name}.json"
+    whole = joined(read_summary(path), fresh, path) if path.is_file() else fresh
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, _text(whole))
+    return read_summary(path)
+
+
+def joined(before: Summary, fresh: Summary, path: Path) -> Summary:
+    """Both parts of one study; where both have an episode, the fresh one counts."""
+    shared = before.versions.keys() & fresh.versions.keys()
+    changes = moved(before.settings, fresh.settings)
+    changes += [change for name in sorted(shared) for change in moved(before.versions[name], fresh.versions[name])]
+    if changes:
+        told = "; ".join(f"{name} was {old!r}, now {new!r}" for name, old, new in changes)
+        raise ValueError(f"{path} holds outcomes that were made otherwise ({told}); remove it or use another folder")
+    rows = {row.key: row for row in (*before.rows, *fresh.rows)}
+    return Summary(
+        fresh.study,
+        fresh.size,
+        fresh.settings,
+        {**before.versions, **fresh.versions},
+        {name: {**before.categories.get(name, {}), **fresh.categories.get(name, {})}
+         for name in {**before.categories, **fresh.categories}},
+        {**before.gradients, **fresh.gradients},
+        tuple(rows.values()),
+    )  # fmt: skip
+
+
+def read_summary(path: Path) -> Summary:
+    """A study's file."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content.get("format") != FORMAT:
+        raise ValueError(f"format of {path} must be {FORMAT}; got {content.get('format')!r}")
+    return Summary(
+        content["study"],
+        content["size"],
+        content["settings"],
+        content["versions"],
+        {scene: {int(task): name for task, name in tasks.items()} for scene, tasks in content["categories"].items()},
+        {name: Gradients(**found) for name, found in content["gradients"].items()},
+        tuple(_rows(content["scenes"])),
+    )
+
+
+def _text(summary: Summary) -> str:
+    record = {
+        "format": FORMAT,
+        **{name: getattr(summary, name) for name in ("study", "size", "settings", "versions", "categories")},
+        "gradients": {name: asdict(found) for name, found in sorted(summary.gradients.items())},
+        "scenes": _scenes(summary.rows),
+    }
+    return json.dumps(record, indent=1) + "\n"
+
+
+def _scenes(rows: Iterable[Row]) -> dict[str, Any]:
+    """Scene -> its episodes as `task/index/seed`, and for every policy and decoder a letter for each of them."""
+    scenes: dict[str, Any] = {}
+    for scene in sorted({row.key.scene for row in rows}):
+        mine = [row for row in rows if row.key.scene == scene]
+        episodes = sorted({(row.key.task, row.key.index, row.key.seed) for row in mine})
+        place = {episode: i for i, episode in enumerate(episodes)}
+        lines: dict[tuple[str, str], list[Row]] = {}
+        for row in sorted(mine, key=lambda row: row.key):
+            lines.setdefault((row.key.policy, row.key.decoder), []).append(row)
+        outcomes = []
+        for (policy, decoder), members in lines.items():
+            letters = [NONE] * len(episodes)
+            for row in members:
+                letters[place[row.key.task, row.key.index, row.key.seed]] = _letter(row.status)
+            seconds = round(sum(row.simulated_seconds for row in members) / len(members), 2)
+            outcomes.append({"policy": policy, "decoder": decoder, "letters": "".join(letters), "seconds": seconds})
+        scenes[scene] = {"episodes": " ".join("/".join(map(str, each)) for each in episodes), "outcomes": outcomes}
+    return scenes
+
+
+def _rows(scenes: Mapping[str, Any]) -> Iterable[Row]:
+    """Rows with what a table reads of them; every episode of a line has the line's mean time."""
+    for scene, content in scenes.items():
+        episodes = [tuple(map(int, text.split("/"))) for text in content["episodes"].split()]
+        for line in content["outcomes"]:
+            for (task, index, seed), letter in zip(episodes, line["letters"], strict=True):
+                if letter != NONE:
+                    key = EpisodeKey(scene, task, index, seed, line["policy"], line["decoder"])
+                    seconds = line["seconds"]
+                    yield Row(key, LETTERS[letter], 1, 0, seconds, 0.0, None, 0, None, {}, {}, None, None)
+
+
+def _letter(status: Status) -> str:
+    return next(letter for letter, meaning in LETTERS.items() if meaning == status)
+
+
+def _versions(rows: Iterable[Row]) -> dict[str, dict[str, str]]:
+    """Of every benchmark; names with several values (one per scene, say) have all of them."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for row in rows:
+        mine = found.setdefault(benchmark_of(row.key.scene) or row.key.scene, {})
+        for name, value in row.versions.items():
+            if name not in _OF_ONE_POLICY:
+                mine.setdefault(name, set()).add(value)
+    return {
+        benchmark: {name: ", ".join(sorted(values)) for name, values in sorted(mine.items())}
+        for benchmark, mine in found.items()
+    }

@@ -1,0 +1,156 @@
+"""How large a study is run: the paper's size, or one of the files in `sizes/`.
+
+A size contains what replaces the paper's values; fields that it leaves out stay as the study and the protocol say.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.resources import files
+from typing import Any
+
+from lerobot_policy_quantile.studies.plans import PlanVariant, StudyPlan
+from lerobot_policy_quantile.util.names import nearest
+
+BATCH = 128
+"""Global batch size of the paper, for any number of processes."""
+
+_OPTIONS = ("episodes", "sample", "limit")
+"""Options of `qhead eval` that a size may set."""
+
+
+@dataclass(frozen=True)
+class StudySize:
+    """What a size says about one study."""
+
+    updates: int
+    reference: str
+    """The full model, to which the other variants are compared."""
+    variant: tuple[PlanVariant, ...] = ()
+    """Further variants, which the paper's study does not have."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Values that take the place of the paper's; None: the study's, the policy's or the protocol's own."""
+
+    name: str = "paper"
+    seeds: int | None = None
+    batch: int = BATCH
+    updates: int | None = None
+    warmup: int | None = None
+    trials: int | None = None
+    """Of a real robot, per task."""
+    backbone: str | None = None
+    """None: pi0.5."""
+    weights: str | None = None
+    """Of the backbone; None: as the user or the backbone's default says."""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of all variants; a variant's own come after them."""
+    dataset: str | None = None
+    """Name of the LeRobotDataset; its folder must then be given."""
+    collect: bool = False
+    """Record two demonstrations where no dataset is given."""
+    prefix_cache: bool = False
+    """All trainings with a frozen VLM share a folder of prefixes."""
+    loader_workers: int | None = None
+    lean: bool = False
+    """Train with `studies/lean_train.py`: the same samples, read faster."""
+    log_every: int | None = None
+    """Updates per line of the training log."""
+    parallel: bool = False
+    """Trainings run side by side, one per core, unless told otherwise."""
+    models: int = 1
+    """Policies that a simulator keeps in memory."""
+    camera_size: int | None = None
+    side_files: bool = True
+    evaluation: Mapping[str, int] = field(default_factory=dict)
+    """Options of `qhead eval` for every suite."""
+    suite: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Suite -> options in their place."""
+    evaluation_states: int | None = None
+    """Episodes start from the first so many initial states; the others belong to demonstrations."""
+    study: Mapping[str, StudySize] = field(default_factory=dict)
+    """Study -> its size; empty: every study exists in this size."""
+
+    def __post_init__(self) -> None:
+        most = self.evaluation_states
+        for suite, options in {"evaluation": self.evaluation, **self.suite}.items():
+            for name in options:
+                _require_known(f"options of {suite} in size {self.name!r}", name, _OPTIONS)
+            if most is not None and options.get("episodes", 1) > most:
+                raise ValueError(
+                    f"episodes of {suite} in size {self.name!r} must be at most evaluation_states = {most};"
+                    f" got {options['episodes']}"
+                )
+
+    def options_of(self, suite: str) -> dict[str, int]:
+        """Options of `qhead eval` for a suite."""
+        return dict(self.suite.get(suite, self.evaluation))
+
+    def updates_of(self, study: StudyPlan, frames: int) -> int:
+        """Updates of one training: this size's, the study's, or one epoch."""
+        if study.name in self.study:
+            return self.study[study.name].updates
+        return self.updates or study.steps or -(-frames // self.batch)
+
+    def applied(self, study: StudyPlan) -> StudyPlan:
+        """The study with this size's seeds, warm-up and further variants."""
+        if self.study and study.name not in self.study:
+            raise ValueError(f"studies of size {self.name!r} are {', '.join(self.study)}; got {study.name!r}")
+        further = self.study[study.name].variant if self.study else ()
+        return replace(
+            study,
+            seeds=self.seeds or study.seeds,
+            warmup=study.warmup if self.warmup is None else self.warmup,
+            dataset=self.dataset or study.dataset,
+            variants=(*study.variants, *further),
+        )
+
+    def record(self, study: StudyPlan) -> dict[str, Any]:
+        """What decides the numbers of a study in this size."""
+        how = (
+            "study",
+            "parallel",
+            "models",
+            "loader_workers",
+            "lean",
+            "log_every",
+            "side_files",
+            "prefix_cache",
+            "collect",
+        )
+        mine = {"updates": self.study[study.name].updates} if study.name in self.study else {}
+        return {name: value for name, value in asdict(self).items() if name not in how} | mine
+
+
+PAPER = Size()
+
+
+def load_size(name: str) -> Size:
+    """A size by the name of its file; `paper` has none."""
+    if name == PAPER.name:
+        return PAPER
+    return parse_size(name, files(__package__).joinpath("sizes", f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def parse_size(name: str, text: str) -> Size:
+    """A size from the text of its file; raises ValueError that names an unknown field."""
+    content = tomllib.loads(text)
+    known = [each.name for each in fields(Size) if each.name != "name"]
+    for entry in content:
+        _require_known(f"fields of size {name!r}", entry, known)
+    studies = {study: _study_size(name, study, entry) for study, entry in content.pop("study", {}).items()}
+    return Size(name=name, study=studies, **content)
+
+
+def _study_size(size: str, study: str, entry: dict[str, Any]) -> StudySize:
+    for name in entry:
+        _require_known(f"fields of study {study!r} in size {size!r}", name, [each.name for each in fields(StudySize)])
+    variants = tuple(PlanVariant(**each) for each in entry.get("variant", ()))
+    return StudySize(entry["updates"], entry["reference"], variants)
+
+
+def _require_known(what: str, name: str, allowed: Any) -> None:
+    if name not in allowed:
+        raise ValueError(f"{what} must be among {', '.join(allowed)}; got {name!r}{nearest(name, allowed)}")

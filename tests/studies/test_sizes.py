@@ -1,0 +1,101 @@
+"""Sizes of a study: what a file may say, and what it does to the commands."""
+
+import json
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from lerobot_policy_quantile.cli.main import app
+from lerobot_policy_quantile.studies.plan_checks import require_sound
+from lerobot_policy_quantile.studies.plan_machine import inputs_of
+from lerobot_policy_quantile.studies.plans import load_study
+from lerobot_policy_quantile.studies.plans.commands import Where, expand
+from lerobot_policy_quantile.studies.plans.size import PAPER, load_size, parse_size
+
+MINIATURE = load_size("miniature")
+WHERE = Where(1280, "runs", "data")
+STUDIES = ("main", "ablations", "k_sweep", "r_sweep", "sampling")
+
+
+def of_kind(steps, kind):
+    return [step for step in steps if step.kind == kind]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_in_miniature_has_three_seeds_the_tiny_base_and_its_own_reference(name):
+    study = load_study(name)
+    require_sound(MINIATURE.applied(study))
+    variants = MINIATURE.applied(study).variants
+    steps = expand(study, WHERE, MINIATURE)
+    trainings = of_kind(steps, "train")
+    assert len(trainings) == 3 * len(variants)
+    updates = MINIATURE.study[name].updates
+    settings = {"--policy.backbone=tiny", "--policy.backbone_weights=base", "--policy.prefix_cache=runs/prefixes"}
+    for step in trainings:
+        assert settings | {"--batch_size=32", f"--steps={updates}", "--policy.optimizer_lr=0.0005"} <= set(step.words)
+    assert MINIATURE.study[name].reference in {variant.name for variant in variants}
+    for step in of_kind(steps, "eval"):
+        params = get_command(app).commands["eval"].make_context("eval", list(step.words[2:])).params
+        assert params["camera_size"] == 96
+        assert params["models"] >= len(trainings), "every policy of the study is kept"
+        assert (params["episodes"] or 1) <= MINIATURE.evaluation_states
+
+
+def test_seeds_come_one_after_the_other_and_can_be_chosen():
+    study = load_study("k_sweep")
+    names = [step.name for step in of_kind(expand(study, WHERE, MINIATURE), "train")]
+    assert names[:2] == ["K5-0", "K9-0"]
+    assert names[7] == "K5-1"
+    assert [s.name for s in of_kind(expand(study, WHERE, MINIATURE, [1]), "train")] == names[7:14]
+    for wrong in ([], [3]):
+        with pytest.raises(ValueError, match=r"seeds must lie in 0\.\.2"):
+            expand(study, WHERE, MINIATURE, wrong)
+
+
+def test_a_trained_vlm_has_no_prefix_cache():
+    size = parse_size("mine", "batch = 4\nbackbone = 'tiny'\nprefix_cache = true\nupdates = 2")
+    (step,) = of_kind(expand(load_study("pi05"), WHERE, size, [0]), "train")
+    assert not any("prefix_cache" in word for word in step.words)
+
+
+def test_a_folder_of_the_papers_size_keeps_its_stamp_and_a_miniature_records_its_settings():
+    study = load_study("main")
+    assert set(inputs_of(study, WHERE, PAPER)) == {"study", "small", "dataset", "frames", "weights", "variants"}
+    inputs = inputs_of(study, WHERE, MINIATURE)
+    assert inputs["weights"] == "base"
+    assert inputs["size"]["updates"] == MINIATURE.study["main"].updates
+    assert "models" not in inputs["size"], "what does not change numbers may change"
+    json.dumps(inputs)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sedes = 3", "got 'sedes', did you mean 'seeds'|got 'sedes'"),
+        ("[evaluation]\nepisode = 3", "options of evaluation in size 'mine' must be among"),
+        ("[study.main]\nupdates = 3\nreference = 'a'\nvariants = []", "fields of study 'main' in size 'mine'"),
+        ("evaluation_states = 20\n[suite.libero_10]\nepisodes = 21", "at most evaluation_states = 20; got 21"),
+    ],
+)
+def test_wrong_sizes_are_refused_by_name(text, said):
+    with pytest.raises(ValueError, match=said):
+        parse_size("mine", text)
+
+
+def test_the_command_prints_a_miniature_and_refuses_what_it_lacks(tmp_path):
+    def run(*words):
+        return CliRunner().invoke(app, ["study", "run", *words, "--device", "cpu", "--dry-run"])
+
+    assert "needs --dataset" in run("k_sweep", "--miniature").stderr
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta" / "info.json").write_text(json.dumps({"total_frames": 256}))
+    options = ("--miniature", "--dataset", str(tmp_path))
+    printed = run("k_sweep", *options)
+    assert printed.exit_code == 0, printed.stderr
+    assert printed.stdout.count("lerobot-train") == 21
+    assert run("k_sweep", *options, "--seeds", "0").stdout.count("lerobot-train") == 7
+    assert "studies of size 'miniature' are main" in run("real_robot", *options).stderr
+    assert "two sizes" in run("k_sweep", *options, "--small").stderr
+    assert "--summary needs --miniature" in run("k_sweep", "--small", "--summary", str(tmp_path)).stderr
