@@ -126,7 +126,7 @@ def compare(pairs: Sequence[tuple[bool, bool]]) -> Comparison:
     return Comparison(*(sum(pair == kind for pair in pairs) for kind in kinds))
 
 
-def paired_over_seeds(pairs: Sequence[Sequence[tuple[bool, bool]]]) -> "Difference":
+def paired_over_seeds(pairs: Sequence[Sequence[tuple[bool, bool]]]) -> "PairedDifference":
     """Interval of the difference A - B in success rate; one sequence of paired episodes per training seed.
 
     The unit is the training seed: Student's t of the seeds' own differences. With few seeds these can lie closer
@@ -149,11 +149,11 @@ def paired_over_seeds(pairs: Sequence[Sequence[tuple[bool, bool]]]) -> "Differen
         variance = max(variance, math.fsum((each - mean) ** 2 for each in differences) / (seeds - 1))
         factor = float(stdtrit(seeds - 1, (1 + LEVEL) / 2))
     half = factor * math.sqrt(max(0.0, variance) / seeds)
-    return Difference(mean, max(-1.0, mean - half), min(1.0, mean + half), tuple(differences))
+    return PairedDifference(mean, max(-1.0, mean - half), min(1.0, mean + half), tuple(differences))
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """A difference of two success rates with the ends of its interval, in [-1, 1]."""
 
     value: float

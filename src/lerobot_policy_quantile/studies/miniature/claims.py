@@ -11,7 +11,7 @@ from lerobot_policy_quantile.core.decoders import canonical_text
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.tables.aggregate import SEED_MARK
 from lerobot_policy_quantile.evaluation.tables.benchmarks import CONTROLS, PRO
-from lerobot_policy_quantile.evaluation.tables.intervals import Difference, paired_over_seeds
+from lerobot_policy_quantile.evaluation.tables.intervals import PairedDifference, paired_over_seeds
 from lerobot_policy_quantile.evaluation.tables.pairing import Episode
 from lerobot_policy_quantile.evaluation.tables.published import Rate
 from lerobot_policy_quantile.util.names import require_choice
@@ -50,7 +50,7 @@ class Paired:
     """Success rates on the shared episodes, mean over seeds."""
     episodes: int
     """Shared by both, of all seeds."""
-    difference: Difference
+    difference: PairedDifference
 
     @property
     def seeds(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lerobot_policy_quantile.evaluation.tables.aggregate import SEED_MARK, Line, benchmarks_in, columns_of, lines_of
-from lerobot_policy_quantile.evaluation.tables.intervals import Difference
+from lerobot_policy_quantile.evaluation.tables.intervals import PairedDifference
 from lerobot_policy_quantile.evaluation.tables.published import Rate
 from lerobot_policy_quantile.evaluation.tables.sheet import MISSING, TITLES, per_cent
 from lerobot_policy_quantile.studies.miniature.claims import Claim, Paired, claims_of, compared, judge
@@ -18,7 +18,7 @@ from lerobot_policy_quantile.util.tables import markdown
 NOTES = """\
 - Rates in per cent with 95 % intervals over training seeds and episodes, and the rates of the lowest and the highest
   seed. The paper's numbers are pi0.5's size on human demonstrations: compare the order of the rows, not their heights.
-- Difference: percentage points to {reference}, on the same episodes and seed by seed. Its interval has training seeds
+- PairedDifference: percentage points to {reference}, on the same episodes and seed by seed. Its interval has training seeds
   as its units (Student's t, never narrower than episodes alone allow), so three seeds tell large differences only.
 - Seconds: simulated time per episode, failures included. Gradient norm: median over updates, before clipping to 1;
   clipped: share of updates.
@@ -70,7 +70,7 @@ def _ours(found: Paired) -> tuple[str, str]:
     return f"{100 * found.a:.1f} vs {100 * found.b:.1f}", points(found.difference)
 
 
-def points(difference: Difference) -> str:
+def points(difference: PairedDifference) -> str:
     """Such as `+3.0 [-1.2, +7.2]` in percentage points."""
     return f"{100 * difference.value:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
 
