@@ -34,9 +34,9 @@ def drive(
     style: Style | None = None,
     disturbances: Disturbances | None = None,
     limit: int | None = None,
-    seen: Callable[[Float[Array, "7"]], None] | None = None,
+    seen: Callable[[Float[Array, "7"], Float[Array, "7"]], None] | None = None,
 ) -> Drive:
-    """Drive the episode of a key. `seen` is told the expert's clean action before each step.
+    """Drive the episode of a key. `seen` is told the expert's clean action and the executed one before each step.
 
     The robot executes the disturbed action; `limit` counts until the flag is up and is the scene's unless given.
     """
@@ -45,9 +45,10 @@ def drive(
     solved_at, steps = None, 0
     while steps < (limit or scene.limit if solved_at is None else solved_at + AFTER):
         action = expert.act(scene.state())
+        done = executed(action)
         if seen is not None:
-            seen(action)
-        scene.step(executed(action), observe=seen is not None)
+            seen(action, done)
+        scene.step(done, observe=seen is not None)
         steps += 1
         if solved_at is None and scene.success():
             solved_at = steps
