@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from lerobot_policy_quantile import __version__
-from lerobot_policy_quantile.scenes.demonstration_folder import DATASET
+from lerobot_policy_quantile.scenes.demonstration_folder import DATASET, require_new_folder
 from lerobot_policy_quantile.scenes.demonstrations import write_episodes
 from lerobot_policy_quantile.scenes.suite_demonstrations import (
     Recipe,
@@ -35,10 +35,12 @@ def collect_suite(out: Path, recipe: Recipe, *, workers: int, repo_id: str, told
     versions = recipe.require_possible()
     versions |= {"lerobot_policy_quantile": __version__, "lerobot": version("lerobot")}
     folder = out / EPISODES
-    folder.mkdir(parents=True, exist_ok=True)
     stamp = Stamp(out, "recipe", recipe.inputs() | {"repo_id": repo_id, "versions": versions})
     if not stamp.done():
+        require_new_folder(out)
+        out.mkdir(parents=True, exist_ok=True)
         stamp.write()
+    folder.mkdir(exist_ok=True)
     rows = _make_missing(folder, recipe, workers, told)
     good = [row for row in rows if row["file"]]
     if not good:
