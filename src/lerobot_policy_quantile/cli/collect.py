@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lerobot_policy_quantile.cli.errors import exit_on, usage_errors
-from lerobot_policy_quantile.cli.options import SceneHelp, WordingOption, help_text
+from lerobot_policy_quantile.cli.options import SceneHelp, WordingOption, given_options, help_text
 from lerobot_policy_quantile.scenes.libero.wording import TASK, require_wording
 from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
 from lerobot_policy_quantile.util.processes import share_cores
@@ -136,11 +136,7 @@ def collect(
 
 def _refuse_beside(context: typer.Context, suite: str | None) -> None:
     """Options of one way to collect are refused where the other was asked for."""
-    given = [
-        f"--{name}"
-        for name in (SUITE_OPTIONS if suite is None else ROUTE_OPTIONS)
-        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    ]
+    given = given_options(context, *(SUITE_OPTIONS if suite is None else ROUTE_OPTIONS))
     if given:
         reason = "needs --suite" if suite is None else "cannot be combined with --suite"
         raise typer.BadParameter(f"{', '.join(given)} {reason}")
