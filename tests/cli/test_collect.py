@@ -124,7 +124,7 @@ def test_a_suite_is_collected_as_its_options_say(tmp_path, monkeypatch, files, c
 
     def collect_suite(out, recipe, *, workers, repo_id, told):
         asked.append((out, recipe, workers, repo_id))
-        told(2, 2, 0)
+        told("episodes", 2, 2, 0)
         return [{"file": file} for file in files]
 
     monkeypatch.setattr(suite_folder, "collect_suite", collect_suite)

@@ -52,7 +52,7 @@ class FakeScene:
 def drive_that(fails):
     """A stand-in for `drive`: moves for 20 steps, rests for 42, and does not end solved where `fails(key)`."""
 
-    def drive(scene, key, *, style, disturbances, limit, seen):
+    def drive(scene, key, *, style, disturbances, limit, grace, seen):
         scene.reset(*key)
         executed = disturbances.begin(key[2])
         for step in range(STEPS):
@@ -149,8 +149,8 @@ def test_a_failed_attempt_is_replaced_by_the_next_seed_and_counted(world, tmp_pa
     assert [(task["successes"], task["attempts"]) for task in card["tasks"]] == [(2, 2), (2, 3)]
     assert card["errors"] == []
     assert "| 2 of 3 |" in (tmp_path / "out" / "README.md").read_text()
-    assert progress[0] == (0, 4, 0)
-    assert progress[-1] == (4, 4, 1)
+    assert [now[1:] for now in progress if now[0] == "episodes"] == [(n, 4, n // 4) for n in range(5)]
+    assert [now[1:] for now in progress if now[0] == "dataset"] == [(n, 4, 1) for n in range(5)]
 
 
 def test_what_never_succeeds_is_an_error_in_the_card(world, tmp_path):
@@ -173,7 +173,7 @@ def test_without_a_success_there_is_no_dataset(world, tmp_path):
 
 
 def test_a_stopped_run_resumes_with_the_same_files(world, tmp_path):
-    def stop_at_two(done, *_):
+    def stop_at_two(what, done, *_):
         if done == 2:
             raise KeyboardInterrupt
 
@@ -184,7 +184,7 @@ def test_a_stopped_run_resumes_with_the_same_files(world, tmp_path):
     assert len(before) == 2
     (tmp_path / "stopped" / "dataset.part").mkdir()  # as a kill during the conversion leaves it
     starts = []
-    collect(tmp_path / "stopped", recipe(), lambda done, *_: starts.append(done))
+    collect(tmp_path / "stopped", recipe(), lambda what, done, *_: starts.append(done))
     assert starts[0] == 2, "what is there is not made again"
     assert contents(tmp_path / "stopped" / "episodes") == contents(tmp_path / "whole" / "episodes")
     assert not (tmp_path / "stopped" / "dataset.part").exists()

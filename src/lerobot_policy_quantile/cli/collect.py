@@ -144,6 +144,7 @@ def _refuse_beside(context: typer.Context, suite: str | None) -> None:
 
 def _collect_suite(out: Path, recipe: "Recipe", workers: int, repo_id: str) -> int:
     """Collect with a bar, print where things are, and return the exit code."""
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # one for each demonstration, below ours
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
@@ -151,20 +152,27 @@ def _collect_suite(out: Path, recipe: "Recipe", workers: int, repo_id: str) -> i
     from lerobot_policy_quantile.scenes.suite_folder import README, collect_suite
     from lerobot_policy_quantile.util.progress import LoggedProgress
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("failed attempts: {task.fields[failed]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("failed attempts: {task.fields[failed]}"),
+    )
     notes = Console(stderr=True)
     try:
         with (
             exit_on("collect", ValueError),
             LoggedProgress(*columns, TimeRemainingColumn(), TextColumn("left"), console=notes) as bar,
         ):
-            line = bar.add_task("demonstrations", total=None, failed=0)
+            line = bar.add_task("", total=None, failed=0)
             rows = collect_suite(
                 out,
                 recipe,
                 workers=workers,
                 repo_id=repo_id,
-                told=lambda done, total, failed: bar.update(line, completed=done, total=total, failed=failed),
+                told=lambda what, done, total, failed: bar.update(
+                    line, description=what, completed=done, total=total, failed=failed
+                ),
             )
     except KeyboardInterrupt:
         typer.echo("stopped; run the same command again to go on", err=True)
