@@ -178,7 +178,7 @@ def card_text(card: dict[str, Any]) -> str:
         f" tried, at most {recipe['tries']} |",
         f"| versions | {', '.join(f'{name} {value}' for name, value in card['versions'].items())} |",
         "",
-        "Table: demonstrations by task. Steps are minimum, median and maximum; seconds (and seconds of CPU time) include"
+        "Table: demonstrations by task. Steps are minimum, median and maximum; seconds (and of them CPU time) include"
         " failed attempts.",
         "",
         "| task | instruction | demonstrations | expert's success | steps | seconds each |",
