@@ -93,3 +93,48 @@ def test_lerobot_trains_on_what_was_collected(collected, tmp_path):
     text = run_command(BIN / "lerobot-train", *arguments, "--dataset.repo_id=qhead/demonstrations", log=log)
     assert "step:2 " in text
     assert (tmp_path / "out" / "checkpoints" / "000002" / "pretrained_model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--suite", "libero", "--routes", "left"), "--routes cannot be combined with --suite"),
+        (("--suite", "libero", "--scene", "embedded", "--index", 3), "--scene, --index cannot be combined"),
+        (("--episodes", 5, "--plain"), "--episodes, --plain needs --suite"),
+        (("--suite", "libero_plus"), "--suite must name LIBERO suites: libero, libero_spatial"),
+        (("--suite", "libero_objct"), "libero_object"),
+        (("--suite", "libero", "--states", "15-25"), "states must lie in 20..44"),
+        (("--suite", "libero", "--tasks", "x"), "--tasks must read like"),
+    ],
+)
+def test_the_two_ways_to_collect_do_not_mix(tmp_path, arguments, message):
+    result = CliRunner().invoke(
+        app, ["collect", *map(str, arguments), "--out", str(tmp_path / "new")], env={"COLUMNS": "400"}
+    )
+    assert result.exit_code == 2, result.output
+    assert message in " ".join(result.output.replace("│", " ").split())
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("files", "code"), [(("a.npz", "b.npz"), 0), (("a.npz", None), 3)])
+def test_a_suite_is_collected_as_its_options_say(tmp_path, monkeypatch, files, code):
+    from lerobot_policy_quantile.scenes import suite_folder
+
+    asked = []
+
+    def collect_suite(out, recipe, *, workers, repo_id, told):
+        asked.append((out, recipe, workers, repo_id))
+        told("episodes", 2, 2, 0)
+        return [{"file": file} for file in files]
+
+    monkeypatch.setattr(suite_folder, "collect_suite", collect_suite)
+    options = ("--episodes", 3, "--workers", 1, "--plain", "--states", "30,31", "--seed", 4, "--camera-size", 96)
+    result = run("collect", "--suite", "libero_10,libero_goal", "--tasks", "0,2", *options, "--out", tmp_path)
+    assert result.exit_code == code, result.output
+    ((out, recipe, workers, repo_id),) = asked
+    assert (out, workers, repo_id) == (tmp_path, 1, "qhead/demonstrations")
+    assert recipe.tasks == (("libero_10", 0), ("libero_10", 2), ("libero_goal", 0), ("libero_goal", 2))
+    assert (recipe.episodes, recipe.seed, recipe.states, recipe.camera_size) == (3, 4, (30, 31), 96)
+    assert recipe.plain
+    assert not recipe.undisturbed
+    assert ("are missing" in result.output) == (code == 3)

@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from lerobot_policy_quantile.cli.errors import exit_on, usage_errors
-from lerobot_policy_quantile.cli.options import CameraSizeOption, DeviceOption, SceneHelp, WordingOption, help_text
+from lerobot_policy_quantile.cli.options import (
+    CameraSizeOption,
+    DeviceOption,
+    SceneHelp,
+    WordingOption,
+    given_options,
+    help_text,
+)
 from lerobot_policy_quantile.scenes.libero.wording import require_wording
 from lerobot_policy_quantile.util.processes import share_cores
 from lerobot_policy_quantile.util.wording import TASK
@@ -248,9 +255,7 @@ def choose_and_print_device(named: str | None, sources: dict[str, str], engine: 
 
 def _require_left_out(context: typer.Context, *names: str) -> None:
     """Refuse options whose place --suite takes."""
-    sources = {name: context.get_parameter_source(name) for name in names}
-    given = [f"--{name}" for name, source in sources.items() if source is not None and source.name != "DEFAULT"]
-    if given:
+    if given := given_options(context, *names):
         raise ValueError(
             f"--suite chooses the scenes, tasks and initial states that are run; leave out {', '.join(given)}"
         )

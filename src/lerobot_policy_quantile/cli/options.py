@@ -1,4 +1,4 @@
-"""What several commands share: option types, the layout of help texts, and the access token of a server."""
+"""What several commands share: option types, which options were given, help texts, and the access token of a server."""
 
 import os
 from pathlib import Path
@@ -44,6 +44,12 @@ def help_text(*paragraphs: str, examples: tuple[str, ...] = (), exit_codes: str 
     if exit_codes:
         parts.append(f"Exit codes: {exit_codes}.")
     return escape("\n\n".join(parts))
+
+
+def given_options(context: typer.Context, *names: str) -> list[str]:
+    """Those of the named options that the user set, spelled as on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return [f"--{name}" for name, source in sources.items() if source is not None and source.name != "DEFAULT"]
 
 
 def read_token(file: Path | None = None) -> str | None:

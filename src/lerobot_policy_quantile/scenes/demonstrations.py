@@ -5,10 +5,10 @@ instant. Actions and states are stored as float32, so a replay drives the simula
 float32, and the recording did the same: the replay ends where the demonstration ended.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -92,17 +92,42 @@ def require_identical_starts(demonstrations: Sequence[Demonstration]) -> None:
                 )
 
 
+class Recorded(Protocol):
+    """What a dataset needs of an episode: observations before each action, and the actions."""
+
+    @property
+    def instruction(self) -> str:
+        """What the robot was told to do."""
+
+    @property
+    def frames(self) -> Sequence[Frames]:
+        """Camera images."""
+
+    @property
+    def states(self) -> Sequence[Float[Array, "8"]]:
+        """Robot states."""
+
+    @property
+    def actions(self) -> Sequence[Float[Array, "7"]]:
+        """The labels."""
+
+
 def write_dataset(demonstrations: Sequence[Demonstration], root: Path, repo_id: str) -> None:
     """Write a LeRobotDataset (v3) to a new folder: pictures as images, no video codec, no hub."""
+    if not demonstrations or not all(record.frames for record in demonstrations):
+        raise ValueError("demonstrations must be at least one, each with pictures; got some without")
+    write_episodes(demonstrations, root, repo_id, camera_size=len(demonstrations[0].frames[0]["external"]))
+
+
+def write_episodes(episodes: Iterable[Recorded], root: Path, repo_id: str, *, camera_size: int) -> None:
+    """The same for episodes that come one by one."""
     from lerobot.datasets import LeRobotDataset
 
     from lerobot_policy_quantile.scenes.contract import ACTION_DIM, CONTROL_HZ, STATE_DIM
 
-    if not demonstrations or not all(record.frames for record in demonstrations):
-        raise ValueError("demonstrations must be at least one, each with pictures; got some without")
     if root.exists():
         raise ValueError(f"root must not exist yet; got {root}")
-    size = demonstrations[0].frames[0]["external"].shape
+    size = (camera_size, camera_size, 3)
     features: dict[str, dict[str, Any]] = {
         "observation.state": {"dtype": "float32", "shape": (STATE_DIM,), "names": STATE_NAMES},
         "action": {"dtype": "float32", "shape": (ACTION_DIM,), "names": ACTION_NAMES},
@@ -110,7 +135,7 @@ def write_dataset(demonstrations: Sequence[Demonstration], root: Path, repo_id: 
     for key in CAMERA_KEYS.values():
         features[key] = {"dtype": "image", "shape": size, "names": ["height", "width", "channels"]}
     dataset = LeRobotDataset.create(repo_id, fps=CONTROL_HZ, features=features, root=root, use_videos=False)
-    for record in demonstrations:
+    for record in episodes:
         for number, action in enumerate(record.actions):
             frame = {CAMERA_KEYS[camera]: record.frames[number][camera] for camera in CAMERA_KEYS}
             frame["observation.state"] = record.states[number].astype(np.float32)

@@ -53,7 +53,12 @@ def test_a_fresh_expert_goes_on_where_another_stopped(scene):
 def test_it_recovers_from_disturbances_in_a_drawn_style(scene):
     labels = []
     result = drive(
-        scene, (0, STATE, 7), style=Style.draw(7), disturbances=COLLECTION, limit=560, seen=lambda a: labels.append(a)
+        scene,
+        (0, STATE, 7),
+        style=Style.draw(7),
+        disturbances=COLLECTION,
+        limit=560,
+        seen=lambda a, _: labels.append(a),
     )
     assert result.solved_at is not None
     assert len(labels) == result.steps

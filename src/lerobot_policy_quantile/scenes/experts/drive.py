@@ -21,7 +21,7 @@ class Drive:
     solved_at: int | None
     """Actions until LIBERO's flag was up for the first time; None if it never was."""
     still_solved: bool
-    """Whether it was up `AFTER` steps later."""
+    """Whether it was up at the end, `AFTER` steps later or more."""
     finished: bool
     """Whether the hand had let go and left by then."""
     steps: int
@@ -34,21 +34,25 @@ def drive(
     style: Style | None = None,
     disturbances: Disturbances | None = None,
     limit: int | None = None,
-    seen: Callable[[Float[Array, "7"]], None] | None = None,
+    grace: int = 0,
+    seen: Callable[[Float[Array, "7"], Float[Array, "7"]], None] | None = None,
 ) -> Drive:
-    """Drive the episode of a key. `seen` is told the expert's clean action before each step.
+    """Drive the episode of a key. `seen` is told the expert's clean action and the executed one before each step.
 
     The robot executes the disturbed action; `limit` counts until the flag is up and is the scene's unless given.
+    A hand that has not left `AFTER` steps later gets up to `grace` more.
     """
     scene.reset(*key)
     expert, executed = TaskExpert(scene, style), (disturbances or Disturbances()).begin(key[2])
     solved_at, steps = None, 0
-    while steps < (limit or scene.limit if solved_at is None else solved_at + AFTER):
+    most = limit or scene.limit
+    while steps < most or (solved_at is not None and not expert.finished and steps < most + grace):
         action = expert.act(scene.state())
+        done = executed(action)
         if seen is not None:
-            seen(action)
-        scene.step(executed(action), observe=seen is not None)
+            seen(action, done)
+        scene.step(done, observe=seen is not None)
         steps += 1
         if solved_at is None and scene.success():
-            solved_at = steps
+            solved_at, most = steps, steps + AFTER
     return Drive(solved_at, solved_at is not None and scene.success(), expert.finished, steps)
