@@ -12,8 +12,8 @@ from lerobot_policy_quantile.util.processes import share_cores
 
 SEED = 7
 BUDGET_HELP = (
-    "full (about an hour on two cores), suites (all four LIBERO suites, direct and flow passes: two to three hours), small"
-    " or suites_small (trial runs)."
+    "full (about an hour on two cores), suites (all four LIBERO suites, direct and flow passes: two to three hours),"
+    " small or suites_small (trial runs)."
 )
 
 HELP = help_text(
@@ -53,6 +53,7 @@ def pretrain(
     from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
     from lerobot_policy_quantile.pretraining import run
     from lerobot_policy_quantile.pretraining.budgets import budget_named
+    from lerobot_policy_quantile.pretraining.suite_proof import SuiteChoice
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
     with exit_on("pretrain", ValueError, JournalError, EngineError, UnfinishedError):
@@ -66,4 +67,4 @@ def pretrain(
         if prove:
             run.print_proof(out / run.POLICY, out / run.PROOF, workers, notes)
             if plan.training.suite_share:
-                run.print_suite_proof(out / run.POLICY, out / run.SUITE_PROOF, run.SuiteChoice(), workers, notes)
+                run.print_suite_proof(out / run.POLICY, out / run.SUITE_PROOF, SuiteChoice(), workers, notes)

@@ -24,9 +24,9 @@ def widened(low: Array, high: Array, least: Array) -> dict[str, Array]:
 def statistics_of(samples: Samples, suites: SuiteSamples | None = None) -> dict[str, dict[str, Array]]:
     """Statistics in the form that the policy's processors take; with suites, ranges that hold those of each."""
     sources = [(samples.state, samples.actions[samples.valid])]
-    for suite in () if suites is None else np.unique(suites.suite):
-        rows = suites.suite == suite
-        sources.append((suites.state[rows], suites.actions[rows][suites.valid[rows]]))
+    if suites is not None:
+        for rows in (suites.suite == suite for suite in np.unique(suites.suite)):
+            sources.append((suites.state[rows], suites.actions[rows][suites.valid[rows]]))
     state, actions = ([normalisation_range(source[kind]) for source in sources] for kind in range(2))
     return {OBS_STATE: _around(state, STATE_RANGE), ACTION: _around(actions, ACTION_RANGE)}
 
