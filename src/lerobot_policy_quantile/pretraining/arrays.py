@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,6 +28,16 @@ class Arrays:
             return cls(**{field.name: stored[field.name] for field in fields(cls)})
 
     @classmethod
+    def load_all(cls, paths: Sequence[Path]) -> Self:
+        """All samples of all files, in order, one field at a time: the pictures are not in memory twice."""
+        return cls(**{field.name: np.concatenate([_read(path, field.name) for path in paths]) for field in fields(cls)})
+
+    @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """All samples of all parts, in order."""
         return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
+
+
+def _read(path: Path, name: str) -> Any:
+    with np.load(path, allow_pickle=False) as stored:
+        return stored[name]

@@ -50,7 +50,7 @@ BUDGETS = {
             suite_shards=50,
             suite_held_out_shards=1,
         ),
-        TrainingBudget(updates=8000, batch=48, recipe=JOINT, suite_share=0.75),
+        TrainingBudget(updates=9000, batch=48, recipe=JOINT, suite_share=0.75),
     ),
     "suites_small": PretrainingBudget(
         DataBudget(

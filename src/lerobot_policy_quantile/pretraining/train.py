@@ -76,7 +76,7 @@ def load_suites(folder: Path, split: str) -> SuiteSamples:
     files = [file for file in sorted(folder.glob(f"{suite_files(split)}-*.npz")) if ".part" not in file.name]
     if not files:
         raise ValueError(f"data folder must hold shards of LIBERO's suites, split {split}; got none in {folder}")
-    return SuiteSamples.join([SuiteSamples.load(file) for file in files])
+    return SuiteSamples.load_all(files)
 
 
 class Trainer:
