@@ -31,7 +31,9 @@ CAMERA_SIZE = VARIANT.image_size
 N_ACTION_STEPS = 3
 """Executed before replanning. Static scenes label first actions only, so later steps of a chunk are less accurate."""
 
-WEIGHTS = {"action": 4.0, "flow": 1.0, "spot": 0.25, "named": 0.25, "distance": 1.0}
+WEIGHTS = {"action": 4.0, "flow": 4.0, "spot": 0.25, "named": 0.25, "distance": 1.0}
+"""With equal weights both action losses have expert gradients of similar norm: 0.15 (direct) and 0.18 (flow) after 50
+updates."""
 
 
 @dataclass(frozen=True)
