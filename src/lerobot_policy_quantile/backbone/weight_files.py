@@ -34,17 +34,22 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     """Where all tensors of the checkpoint lie; no tensor is read."""
     stored: dict[str, StoredTensor] = {}
     for file in weight_files(folder):
-        require_whole(file)
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                shapes = {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise ValueError(f"{file} is not a safetensors file: {error}") from None
-        for key, shape in shapes.items():
+        for key, tensor in tensors_in(file).items():
             if key in stored:
                 raise ValueError(f"{file} holds {key}, which {stored[key].file.name} holds too; keep one of them")
-            stored[key] = StoredTensor(file, key, shape)
+            stored[key] = tensor
     return stored
+
+
+def tensors_in(file: Path) -> dict[str, StoredTensor]:
+    """Where the tensors of one whole file lie."""
+    require_whole(file)
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            shapes = {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{file} is not a safetensors file: {error}") from None
+    return {key: StoredTensor(file, key, shape) for key, shape in shapes.items()}
 
 
 def weight_files(folder: Path) -> list[Path]:

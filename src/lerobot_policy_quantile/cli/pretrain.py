@@ -11,6 +11,10 @@ from lerobot_policy_quantile.cli.options import help_text
 from lerobot_policy_quantile.util.processes import share_cores
 
 SEED = 7
+BUDGET_HELP = (
+    "full (about an hour on two cores), suites (all four LIBERO suites, direct and flow passes: two to three hours),"
+    " small or suites_small (trial runs)."
+)
 
 HELP = help_text(
     "Pretrain the base checkpoint of the tiny variant on scripted demonstrations in randomised scenes.",
@@ -20,6 +24,7 @@ HELP = help_text(
     examples=(
         "qhead pretrain --out runs/base",
         "qhead pretrain --budget small --no-libero --out runs/try",
+        "qhead pretrain --budget suites --out runs/base2",
         "qhead eval --policy runs/base/policy --camera-size 96 --out runs/a",
     ),
     exit_codes="0 the checkpoint was written; 1 the run could not continue; 2 wrong usage",
@@ -29,11 +34,14 @@ HELP = help_text(
 def pretrain(
     out: Annotated[Path, typer.Option(help="Folder of the run: data, training log, checkpoint.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of scenes, noise, weights and batches.")] = SEED,
-    budget: Annotated[str, typer.Option(help="full (about an hour on two cores) or small (a trial run).")] = "full",
+    budget: Annotated[str, typer.Option(help=BUDGET_HELP)] = "full",
     workers: Annotated[int, typer.Option(min=1, help="Processes, one core each.")] = min(2, os.cpu_count() or 1),
-    libero: Annotated[bool, typer.Option(help="Include scenes of LIBERO-Object; requires LIBERO's assets.")] = True,
+    libero: Annotated[bool, typer.Option(help="Include scenes of LIBERO; requires LIBERO's assets.")] = True,
     prove: Annotated[
-        bool, typer.Option(help="Then run the checkpoint in 150 closed-loop episodes and print success rates.")
+        bool,
+        typer.Option(
+            help="Then run the checkpoint in 150 closed-loop episodes, with suites also there, and print rates."
+        ),
     ] = False,
 ) -> None:
     """Pretrain the base checkpoint; `HELP` is what the user reads."""
@@ -45,6 +53,7 @@ def pretrain(
     from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
     from lerobot_policy_quantile.pretraining import run
     from lerobot_policy_quantile.pretraining.budgets import budget_named
+    from lerobot_policy_quantile.pretraining.suite_proof import SuiteChoice
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
     with exit_on("pretrain", ValueError, JournalError, EngineError, UnfinishedError):
@@ -57,3 +66,5 @@ def pretrain(
         typer.echo(f"checkpoint in {out / run.POLICY}")
         if prove:
             run.print_proof(out / run.POLICY, out / run.PROOF, workers, notes)
+            if plan.training.suite_share:
+                run.print_suite_proof(out / run.POLICY, out / run.SUITE_PROOF, SuiteChoice(), workers, notes)

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lerobot_policy_quantile.backbone import Backbone, LoadReport
+    from lerobot_policy_quantile.backbone.weight_files import StoredTensor
     from lerobot_policy_quantile.configuration_quantile import QuantileConfig
     from lerobot_policy_quantile.core.heads import Head
     from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
@@ -22,6 +25,9 @@ HEIGHT = 2
 """The hand's height among the state values."""
 BASE_GROUND = 0.8
 """The embedded scene's table top, from which the base's heights are reckoned."""
+OUTPUT = "head.projection."
+FLOW_FILE, FLOW_PROJECTION = "flow_projection.safetensors", "flow_projection."
+"""The output projection of a base that was pretrained by flow matching too, beside the direct one in `WEIGHTS`."""
 FRESH = "query_projection."
 """A part of the backbone that is never taken over."""
 
@@ -38,13 +44,15 @@ def load_base_weights(
     backbone: "Backbone", head: "Head", folder: Path | None = None, *, output_projection: str = "inherited"
 ) -> "LoadReport":
     """Fill VLM, expert, time MLP, prompts, action projection and output projection from a base checkpoint. Every head
-    has the output projection, as from a pi05 checkpoint; gaps begin afresh.
+    has the output projection, as from a pi05 checkpoint; gaps begin afresh. Flow heads get the base's flow projection
+    where it has one.
 
     With `output_projection="fresh"` the output projection keeps its initial values, and so does another number of
     prompts. Every other tensor must be there in its shape, or nothing is written.
     """
     from lerobot_policy_quantile.backbone.weight_files import stored_tensors
     from lerobot_policy_quantile.backbone.weights import LoadReport, copy_tensors, new_columns, with_leading_columns
+    from lerobot_policy_quantile.core.heads import FlowHead
 
     source = (folder or base_checkpoint()) / WEIGHTS
     if not source.is_file():
@@ -54,7 +62,7 @@ def load_base_weights(
         f"{BACKBONE}{name}": tensor for name, tensor in backbone.state_dict().items() if not name.startswith(FRESH)
     }
     if output_projection == "inherited":
-        wanted |= {f"head.projection.{name}": tensor for name, tensor in head.projection.state_dict().items()}
+        wanted |= {f"{OUTPUT}{name}": tensor for name, tensor in head.projection.state_dict().items()}
     else:
         wanted = with_leading_columns(INPUT, wanted, stored)
     if PROMPTS in wanted and (PROMPTS not in stored or stored[PROMPTS].shape != wanted[PROMPTS].shape):
@@ -65,11 +73,27 @@ def load_base_weights(
             f"{source} does not fit a backbone {backbone.variant.name!r} with model_dim {backbone.model_dim}:"
             f" {len(faults)} tensors are missing or of another shape, such as {faults[0]}"
         )
+    if output_projection == "inherited" and isinstance(head, FlowHead):
+        stored |= _flow_projection(source.parent, {name: wanted[name] for name in wanted if name.startswith(OUTPUT)})
     copy_tensors({name: stored[name] for name in wanted}, wanted)
     ours = [f"{BACKBONE}{name}" for name in backbone.state_dict()] + [f"head.{name}" for name in head.state_dict()]
     new = [name for name in ours if name not in wanted] + new_columns(INPUT, wanted, backbone.model_dim)
     dropped = tuple(name for name in stored if name not in wanted)
     return LoadReport(str(source.parent), tuple(wanted), dropped, tuple(new))
+
+
+def _flow_projection(folder: Path, wanted: dict[str, "Tensor"]) -> dict[str, "StoredTensor"]:
+    """The base's flow projection under the names of a head's; empty for a base without one."""
+    from lerobot_policy_quantile.backbone.weight_files import tensors_in
+
+    file = folder / FLOW_FILE
+    if not file.is_file():
+        return {}
+    found = {name.replace(FLOW_PROJECTION, OUTPUT): tensor for name, tensor in tensors_in(file).items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
+    if {name: tensor.shape for name, tensor in found.items()} != shapes:
+        raise ValueError(f"{file} must hold {[*shapes.items()]} under {FLOW_PROJECTION!r}; got {[*tensors_in(file)]}")
+    return found
 
 
 def processors_from_base(

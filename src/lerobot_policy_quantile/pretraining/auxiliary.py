@@ -29,6 +29,8 @@ class Spotter(nn.Module):
         """Cross entropy over patches and a null class, and the distance inside the right patch; absent things do not
         count.
         """
+        if bool((patch == ABSENT).all()):
+            return tokens.new_zeros(())
         count = tokens.shape[1]
         logits = torch.cat([self.here(tokens), self.nowhere(tokens.mean(1, keepdim=True))], dim=1)
         classes = functional.cross_entropy(logits, patch, ignore_index=ABSENT)
@@ -42,27 +44,25 @@ class Spotter(nn.Module):
 
 
 class AuxiliaryHeads(nn.Module):
-    """All objects from the vision tower's tokens, the named one from the VLM's, distances from the last text tokens."""
+    """All objects from the vision tower's tokens, the aims from the VLM's, distances from the last text tokens."""
 
-    def __init__(self, width: int, cameras: int = 2) -> None:
+    def __init__(self, width: int, cameras: int = 2, aims: int = 1) -> None:
         super().__init__()
         self.all_things = nn.ModuleList(Spotter(width, PLACES) for _ in range(cameras))
-        self.named_thing = nn.ModuleList(Spotter(width, 1) for _ in range(cameras))
+        self.named_thing = nn.ModuleList(Spotter(width, aims) for _ in range(cameras))
         self.distances = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 6))
 
     def losses(
         self, reading: Reading, token_valid: Bool[Tensor, "b t"], targets: Targets
     ) -> dict[str, Float[Tensor, ""]]:
         """`spot`, `named` and `distance`, each a mean."""
-        rows = torch.arange(len(targets.named))
         spot, named, begin = reading.features.new_zeros(()), reading.features.new_zeros(()), 0
         for camera, tokens in enumerate(reading.images):
             patch, offset = targets.patch[:, camera], targets.offset[:, camera]
             spot = spot + self.all_things[camera](tokens.float(), patch, offset)
             seen = reading.features[:, begin : begin + tokens.shape[1]]
             begin += tokens.shape[1]
-            one = targets.named[:, None]
-            named = named + self.named_thing[camera](seen, patch.gather(1, one), offset[rows, targets.named][:, None])
+            named = named + self.named_thing[camera](seen, targets.aim_patch[:, camera], targets.aim_offset[:, camera])
         cameras = len(reading.images)
         away = self.positions(reading, token_valid)
         distance = (away - targets.relative).abs().mean()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.pretraining.samples import Samples
+from lerobot_policy_quantile.pretraining.suite_samples import SuiteSamples
 from lerobot_policy_quantile.pretraining.targets import Targets, draw_named, targets_of
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.embedded import NAMES
@@ -32,29 +33,47 @@ class Batch:
 class Batches:
     """Draws samples and named objects, and preprocesses them."""
 
-    def __init__(self, samples: Samples, before: Any, patches_per_side: int) -> None:
-        self._samples, self._before, self._side = samples, before, patches_per_side
+    def __init__(self, samples: Samples, before: Any, patches_per_side: int, aims: int = 1) -> None:
+        self._samples, self._before, self._side, self._aims = samples, before, patches_per_side, aims
 
     def draw(self, size: int, key: tuple[int, ...], part: slice) -> Batch:
         """The batch of a key, or the share of one of several processes."""
-        rng = np.random.default_rng(key)
-        rows = rng.integers(len(self._samples), size=size)
-        named = draw_named(self._samples, rows, rng)
+        rows, named = self.choose(size, np.random.default_rng(key))
         jitter = np.random.default_rng([*key, part.start or 0])
         return self.of(rows[part], named[part], jitter)
 
+    def choose(self, size: int, rng: np.random.Generator) -> tuple[Int[Array, " b"], Int[Array, " b"]]:
+        """Samples, and the named object of each."""
+        rows = rng.integers(len(self._samples), size=size)
+        return rows, draw_named(self._samples, rows, rng)
+
     def of(self, rows: Int[Array, " b"], named: Int[Array, " b"], jitter: np.random.Generator | None = None) -> Batch:
         """A batch of given samples, each with a named object; colours are changed only with `jitter`."""
+        raw, targets = self.raw(rows, named, jitter)
+        return Batch(self._before(raw), targets)
+
+    def raw(
+        self, rows: Int[Array, " b"], named: Int[Array, " b"], jitter: np.random.Generator | None
+    ) -> tuple[dict[str, Any], Targets]:
+        """What goes into the policy's processors, and the targets."""
         samples = self._samples
-        raw: dict[str, Any] = {}
-        for camera, key in CAMERA_KEYS.items():
-            pictures = torch.from_numpy(getattr(samples, camera)[rows]).permute(0, 3, 1, 2).float() / 255
-            raw[key] = pictures if jitter is None else jitter_colours(pictures, jitter)
-        raw["observation.state"] = torch.from_numpy(samples.state[rows])
+        raw = observed(samples, rows, jitter)
         raw["task"] = [INSTRUCTIONS[thing] for thing in named]
         raw["action"] = torch.from_numpy(samples.actions[rows, named])
         raw["action_is_pad"] = torch.from_numpy(~samples.valid[rows, named])
-        return Batch(self._before(raw), targets_of(samples, rows, named, self._side))
+        return raw, targets_of(samples, rows, named, self._side, self._aims)
+
+
+def observed(
+    samples: Samples | SuiteSamples, rows: Int[Array, " b"], jitter: np.random.Generator | None
+) -> dict[str, Any]:
+    """Pictures and states of samples, as processors take them."""
+    raw: dict[str, Any] = {}
+    for camera, key in CAMERA_KEYS.items():
+        pictures = torch.from_numpy(getattr(samples, camera)[rows]).permute(0, 3, 1, 2).float() / 255
+        raw[key] = pictures if jitter is None else jitter_colours(pictures, jitter)
+    raw["observation.state"] = torch.from_numpy(samples.state[rows])
+    return raw
 
 
 def jitter_colours(pictures: Float[Tensor, "b 3 y x"], rng: np.random.Generator) -> Float[Tensor, "b 3 y x"]:

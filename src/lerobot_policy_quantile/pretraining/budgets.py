@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from lerobot_policy_quantile.pretraining.generate import DataBudget
-from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
+from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, JOINT
 from lerobot_policy_quantile.pretraining.train import TrainingBudget
 from lerobot_policy_quantile.util.names import require_choice
 
@@ -17,6 +17,8 @@ class PretrainingBudget:
 
     def without_libero(self) -> "PretrainingBudget":
         """The embedded scene only."""
+        if self.training.suite_share:
+            raise ValueError("--no-libero must be left out with a budget of LIBERO's suites; choose --budget full")
         return replace(self, data=self.data.without_libero())
 
 
@@ -37,6 +39,24 @@ BUDGETS = {
     "small": PretrainingBudget(
         DataBudget(1, 8, 1, 1, CAMERA_SIZE, play_steps=12),
         TrainingBudget(updates=6, batch=8, warmup=2, log_every=2, save_every=3),
+    ),
+    "suites": PretrainingBudget(
+        DataBudget(
+            static_shards=40,
+            scenes_per_shard=100,
+            play_shards=18,
+            held_out_shards=4,
+            camera_size=CAMERA_SIZE,
+            suite_shards=50,
+            suite_held_out_shards=1,
+        ),
+        TrainingBudget(updates=9000, batch=48, recipe=JOINT, suite_share=0.75),
+    ),
+    "suites_small": PretrainingBudget(
+        DataBudget(
+            1, 8, 1, 1, CAMERA_SIZE, 12, suite_shards=1, suite_held_out_shards=1, suite_episodes=1, suite_steps=12
+        ),
+        TrainingBudget(updates=6, batch=8, warmup=2, log_every=2, save_every=3, recipe=JOINT, suite_share=0.75),
     ),
 }
 

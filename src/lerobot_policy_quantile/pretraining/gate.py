@@ -12,11 +12,13 @@ from jaxtyping import Bool, Int
 
 from lerobot_policy_quantile.pretraining.batches import Batches
 from lerobot_policy_quantile.pretraining.samples import EMBEDDED_THINGS, THINGS, Samples
+from lerobot_policy_quantile.pretraining.suite_samples import SUITES, SuiteSamples
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.experts.reflex import SPEED
 from lerobot_policy_quantile.scenes.experts.waypoints import GAIN
 
 if TYPE_CHECKING:
+    from lerobot_policy_quantile.pretraining.joint_batches import SuiteBatches
     from lerobot_policy_quantile.pretraining.student import Student
 
 ROWS = 64
@@ -64,6 +66,28 @@ def _errors(
     answer["closings_found"] = float((guess[closing, 6] > 0).mean()) if closing.any() else float("nan")
     answer["labels"] = len(rows)
     return answer
+
+
+def suite_errors(student: "Student", batches: "SuiteBatches", samples: SuiteSamples, after: Any) -> dict[str, float]:
+    """In held-out episodes of LIBERO's suites, of the median and of flow samples: the mean absolute error of position
+    commands over the labelled chunk, and the share of right gripper commands.
+    """
+    answers: dict[str, list[Array]] = {"median": [], "flow": []}
+    for begin in range(0, len(samples), ROWS):
+        rows = np.arange(begin, min(begin + ROWS, len(samples)))
+        batch = batches.of(rows)
+        answers["median"].append(after(student.medians(batch)).numpy())
+        if student.recipe.flow:
+            answers["flow"].append(after(student.flow_samples(batch, rows.tolist())).numpy())
+    figures = {}
+    for head, parts in answers.items():
+        for number, suite in enumerate(SUITES if parts else ()):
+            valid = samples.valid & (samples.suite == number)[:, None]
+            if valid.any():
+                guess, label = np.concatenate(parts)[valid], samples.actions[valid]
+                figures[f"{suite}_{head}_position_error"] = float(np.abs(guess - label)[:, :3].mean())
+                figures[f"{suite}_{head}_gripper_right"] = float(((guess[:, 6] > 0) == (label[:, 6] > 0)).mean())
+    return figures
 
 
 def in_libero(samples: Samples) -> Bool[Array, " n"]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lerobot_policy_quantile.pretraining.samples import Samples
+from lerobot_policy_quantile.pretraining.suite_samples import SUITES, SuiteSamples
 from lerobot_policy_quantile.scenes.libero.kinds import KINDS
 from lerobot_policy_quantile.util.pool import WorkerPool
 
 if TYPE_CHECKING:
+    from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
     from lerobot_policy_quantile.scenes.staging import Stage
 
 STREAM = 5_150_000
@@ -52,6 +54,38 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class SuiteShard:
+    """One file of samples of a LIBERO suite: some episodes of one task. Tasks take turns."""
+
+    split: str
+    scene: str
+    number: int
+    episodes: int
+    steps: int | None = None  # where an episode is cut off; None: the benchmark's limit
+    kind: str = "play"
+
+    @property
+    def file(self) -> str:
+        """Its name inside the data folder."""
+        return f"{suite_files(self.split)}-{self.scene}-{self.number:04d}.npz"
+
+    @property
+    def task(self) -> int:
+        """Every suite has ten."""
+        return self.number % 10
+
+    def generator(self, seed: int) -> np.random.Generator:
+        """Everything random in it."""
+        suite = SUITES.index(self.scene)
+        return np.random.default_rng([STREAM, seed, SPLITS[self.split], 2, self.number, 2 + suite])
+
+
+def suite_files(split: str) -> str:
+    """How the names of a split's suite shards begin."""
+    return f"suites-{split}"
+
+
+@dataclass(frozen=True)
 class DataBudget:
     """How much data is made."""
 
@@ -64,12 +98,23 @@ class DataBudget:
     libero_static_shards: int = 0
     libero_play_shards: int = 0
     libero_held_out_shards: int = 0
+    suite_shards: int = 0  # per suite, as are the next
+    suite_held_out_shards: int = 0
+    suite_episodes: int = 4  # per shard
+    suite_steps: int | None = None
 
     def without_libero(self) -> "DataBudget":
         """The embedded scene only, for a machine without LIBERO's assets."""
-        return replace(self, libero_static_shards=0, libero_play_shards=0, libero_held_out_shards=0)
+        return replace(
+            self,
+            libero_static_shards=0,
+            libero_play_shards=0,
+            libero_held_out_shards=0,
+            suite_shards=0,
+            suite_held_out_shards=0,
+        )
 
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[Shard | SuiteShard]:
         """All of them, held-out first, then all sorts evenly mixed."""
         counts = {
             (EMBEDDED, "static"): self.static_shards,
@@ -77,14 +122,24 @@ class DataBudget:
             (LIBERO, "static"): self.libero_static_shards,
             (LIBERO, "play"): self.libero_play_shards,
         }
+        counts |= {(suite, "play"): self.suite_shards for suite in SUITES}
         held_out = {EMBEDDED: self.held_out_shards, LIBERO: self.libero_held_out_shards}
         size = self.scenes_per_shard
-        first = [
+        first: list[Shard | SuiteShard] = [
             Shard("held_out", "static", n, size, scene=scene) for scene in held_out for n in range(held_out[scene])
         ]
+        first += [self._of_suite("held_out", suite, n) for n in range(self.suite_held_out_shards) for suite in SUITES]
         places = [((n + 0.5) / count, n, *sort) for sort, count in counts.items() for n in range(count)]
         amount = {"static": {"scenes": size}, "play": {"steps": self.play_steps}}
-        return first + [Shard("train", kind, n, scene=scene, **amount[kind]) for _, n, scene, kind in sorted(places)]
+        return first + [
+            self._of_suite("train", scene, n)
+            if scene in SUITES
+            else Shard("train", kind, n, scene=scene, **amount[kind])
+            for _, n, scene, kind in sorted(places)
+        ]
+
+    def _of_suite(self, split: str, suite: str, number: int) -> SuiteShard:
+        return SuiteShard(split, suite, number, self.suite_episodes, self.suite_steps)
 
 
 _stages: dict[int | None, "Stage"] = {}
@@ -107,8 +162,24 @@ def _stage(camera_size: int, task: int | None) -> "Stage":
     return _stages[task]
 
 
-def make_shard(shard: Shard, folder: Path, seed: int, camera_size: int) -> tuple[int, int]:
-    """Write one shard; the number of samples, and of episodes that ended in the basket."""
+_suites: dict[str, "LiberoScene"] = {}
+
+
+def _suite(camera_size: int, name: str) -> "LiberoScene":
+    """A process keeps one suite's scene."""
+    if name not in _suites:
+        from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
+
+        for other in list(_suites):
+            _suites.pop(other).close()
+        _suites[name] = LiberoScene(name, obstacle=False, camera_size=camera_size)
+    return _suites[name]
+
+
+def make_shard(shard: Shard | SuiteShard, folder: Path, seed: int, camera_size: int) -> tuple[int, int]:
+    """Write one shard; the number of samples, and of solved episodes."""
+    if isinstance(shard, SuiteShard):
+        return _make_suite_shard(shard, folder, seed, camera_size)
     from lerobot_policy_quantile.pretraining.scenes_play import play_samples
     from lerobot_policy_quantile.pretraining.scenes_static import static_samples
 
@@ -122,6 +193,16 @@ def make_shard(shard: Shard, folder: Path, seed: int, camera_size: int) -> tuple
     return len(samples), solved
 
 
+def _make_suite_shard(shard: SuiteShard, folder: Path, seed: int, camera_size: int) -> tuple[int, int]:
+    from lerobot_policy_quantile.pretraining.suite_play import suite_play
+
+    scene, rng = _suite(camera_size, shard.scene), shard.generator(seed)
+    episodes = [suite_play(scene, shard.task, rng, shard.steps) for _ in range(shard.episodes)]
+    samples = SuiteSamples.join([part for part, _ in episodes])
+    samples.save(folder / shard.file)
+    return len(samples), sum(solved for _, solved in episodes)
+
+
 def _played(stage: "Stage", task: int | None, rng: np.random.Generator) -> list[str]:
     if task is None:
         return list(stage.kinds)
@@ -129,7 +210,9 @@ def _played(stage: "Stage", task: int | None, rng: np.random.Generator) -> list[
     return [own, str(rng.choice([kind for kind in stage.kinds if kind != own]))]
 
 
-def generate(budget: DataBudget, folder: Path, seed: int, workers: int) -> Iterator[tuple[Shard, int, int]]:
+def generate(
+    budget: DataBudget, folder: Path, seed: int, workers: int
+) -> Iterator[tuple[Shard | SuiteShard, int, int]]:
     """Make every shard that is missing; yields each when it is done, with its samples and its solved episodes."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [shard for shard in budget.shards() if not (folder / shard.file).exists()]

@@ -5,6 +5,7 @@ from lerobot.utils.constants import ACTION, OBS_STATE
 
 from lerobot_policy_quantile.policy.normalisation import normalisation_range
 from lerobot_policy_quantile.pretraining.samples import Samples
+from lerobot_policy_quantile.pretraining.suite_samples import SuiteSamples
 from lerobot_policy_quantile.scenes.contract import Array
 
 STATE_RANGE = np.array([0.4, 0.6, 0.3, 0.3, 0.3, 0.3, 0.044, 0.044])
@@ -20,10 +21,16 @@ def widened(low: Array, high: Array, least: Array) -> dict[str, Array]:
     return {"q01": (middle - half).astype(np.float32), "q99": (middle + half).astype(np.float32)}
 
 
-def statistics_of(samples: Samples) -> dict[str, dict[str, Array]]:
-    """Statistics in the form that the policy's processors take."""
-    state, actions = normalisation_range(samples.state), normalisation_range(samples.actions[samples.valid])
-    return {
-        OBS_STATE: widened(state["q01"], state["q99"], STATE_RANGE),
-        ACTION: widened(actions["q01"], actions["q99"], ACTION_RANGE),
-    }
+def statistics_of(samples: Samples, suites: SuiteSamples | None = None) -> dict[str, dict[str, Array]]:
+    """Statistics in the form that the policy's processors take; with suites, ranges that hold those of each."""
+    sources = [(samples.state, samples.actions[samples.valid])]
+    if suites is not None:
+        for rows in (suites.suite == suite for suite in np.unique(suites.suite)):
+            sources.append((suites.state[rows], suites.actions[rows][suites.valid[rows]]))
+    state, actions = ([normalisation_range(source[kind]) for source in sources] for kind in range(2))
+    return {OBS_STATE: _around(state, STATE_RANGE), ACTION: _around(actions, ACTION_RANGE)}
+
+
+def _around(ranges: list[dict[str, Array]], least: Array) -> dict[str, Array]:
+    low, high = np.min([one["q01"] for one in ranges], axis=0), np.max([one["q99"] for one in ranges], axis=0)
+    return widened(low, high, least)

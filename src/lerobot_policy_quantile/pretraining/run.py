@@ -10,18 +10,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from lerobot_policy_quantile.pretraining.budgets import PretrainingBudget
 from lerobot_policy_quantile.pretraining.card import data_card
+from lerobot_policy_quantile.pretraining.card_suites import suites_card
 from lerobot_policy_quantile.pretraining.checkpoint import write_checkpoint
 from lerobot_policy_quantile.pretraining.generate import generate
 from lerobot_policy_quantile.pretraining.launch import train
 from lerobot_policy_quantile.pretraining.proof import ProofFactory, proof_plan, prove
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
+from lerobot_policy_quantile.pretraining.suite_proof import SuiteChoice, prove_suites
 from lerobot_policy_quantile.pretraining.train import LOG, Trainer
 from lerobot_policy_quantile.scenes.libero.assets import find_assets
 from lerobot_policy_quantile.util.files import write_json, write_text
 from lerobot_policy_quantile.util.progress import LoggedProgress
 from lerobot_policy_quantile.util.tables import boxed
 
-DATA, POLICY, GATE, PROOF = "data", "policy", "gate.json", "proof"
+DATA, POLICY, GATE, PROOF, SUITE_PROOF = "data", "policy", "gate.json", "proof", "proof_suites"
 TARGET = 0.9
 """Share of the proof's mixed episodes that must succeed."""
 
@@ -52,7 +54,10 @@ def pretrain(budget: PretrainingBudget, out: Path, seed: int, workers: int, note
     figures = trainer.gate()
     write_json(out / GATE, figures)
     parameters = sum(p.numel() for p in trainer.student.policy.parameters())
-    card = data_card(trainer.samples, budget.training, seed, figures, parameters)
+    if trainer.suites is None:
+        card = data_card(trainer.samples, budget.training, seed, figures, parameters)
+    else:
+        card = suites_card(trainer.samples, trainer.suites, budget.training, seed, figures, parameters)
     write_checkpoint(trainer.student, trainer.statistics, out / POLICY, card)
     shutil.copy(out / LOG, out / POLICY / LOG)
     return figures
@@ -66,13 +71,20 @@ def print_proof(folder: Path, out: Path, workers: int, notes: Console) -> bool:
     return bool(rows[0]["in the basket"] >= TARGET * rows[0]["episodes"])
 
 
+def print_suite_proof(folder: Path, out: Path, choice: SuiteChoice, workers: int, notes: Console) -> None:
+    """Run every chosen head straight from a base in LIBERO's suites and print success per suite."""
+    rows = prove_suites(folder, out, choice, workers, notes)
+    cells = [[*map(str, row.values())] for row in rows]
+    Console().print(boxed("Success straight from the base, LIBERO's suites", [*rows[0]], cells))
+
+
 def _make_data(budget: PretrainingBudget, out: Path, seed: int, workers: int, notes: Console) -> None:
     shards = budget.data.shards()
     with _bar(notes) as bar:
         have = sum((out / DATA / shard.file).exists() for shard in shards)
         task = bar.add_task("scenes and labels", total=len(shards), completed=have, note="")
         for shard, _, solved in generate(budget.data, out / DATA, seed, workers):
-            note = f"({shard.scene} play: {solved} in the basket)" if shard.kind == "play" else ""
+            note = f"({shard.scene} play: {solved} solved)" if shard.kind == "play" else ""
             bar.update(task, advance=1, note=note)
 
 

@@ -4,11 +4,11 @@ Axes: n sample, o object (in the order of `THINGS`), h chunk step, d action dim.
 """
 
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
+from lerobot_policy_quantile.pretraining.arrays import Arrays
 from lerobot_policy_quantile.scenes.contract import ACTION_DIM, Array
 from lerobot_policy_quantile.scenes.embedded import NAMES
 from lerobot_policy_quantile.scenes.experts.reflex import Moment, finger_of, reflex
@@ -27,7 +27,7 @@ STATIC = -1
 
 
 @dataclass(frozen=True)
-class Samples:
+class Samples(Arrays):
     """Arrays of equal length."""
 
     external: UInt8[Array, "n y x 3"]
@@ -42,26 +42,6 @@ class Samples:
     actions: Float[Array, "n o h d"]  # for each object that could be named
     valid: Bool[Array, "n o h"]
     driven: Int[Array, " n"]  # the expert's target object, or `STATIC`
-
-    def __len__(self) -> int:
-        return len(self.state)
-
-    def save(self, path: Path) -> None:
-        """Write one file, completely or not at all."""
-        part = path.with_suffix(".part.npz")
-        np.savez(part, **{field.name: getattr(self, field.name) for field in fields(self)})
-        part.replace(path)
-
-    @classmethod
-    def load(cls, path: Path) -> "Samples":
-        """Read a file that `save` wrote."""
-        with np.load(path, allow_pickle=False) as stored:
-            return cls(**{field.name: stored[field.name] for field in fields(cls)})
-
-    @classmethod
-    def join(cls, parts: list["Samples"]) -> "Samples":
-        """All samples of all parts, in order."""
-        return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
 
 def moment(view: StageView, kind: str) -> Moment:

@@ -1,5 +1,7 @@
 """The policy under pretraining and its loss."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +14,8 @@ from lerobot_policy_quantile.backbone import VARIANTS
 from lerobot_policy_quantile.backbone.model import Reading
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.contract import CAMERA_KEYS
-from lerobot_policy_quantile.core.heads import training_loss
+from lerobot_policy_quantile.core.episode import Episode
+from lerobot_policy_quantile.core.heads import FlowHead, training_loss
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.policy.tokenizer import load_tokenizer
 from lerobot_policy_quantile.pretraining.auxiliary import AuxiliaryHeads
@@ -28,10 +31,27 @@ CAMERA_SIZE = VARIANT.image_size
 N_ACTION_STEPS = 3
 """Executed before replanning. Static scenes label first actions only, so later steps of a chunk are less accurate."""
 
-WEIGHTS = {"action": 4.0, "spot": 0.25, "named": 0.25, "distance": 1.0}
+WEIGHTS = {"action": 4.0, "flow": 4.0, "spot": 0.25, "named": 0.25, "distance": 1.0}
+"""With equal weights both action losses have expert gradients of similar norm: 0.15 (direct) and 0.18 (flow) after 50
+updates."""
 
 
-def base_config(*, freeze_vlm: bool) -> QuantileConfig:
+@dataclass(frozen=True)
+class Recipe:
+    """What is pretrained: prompts, losses and aims."""
+
+    n_prompts: int = 16
+    flow: bool = False  # the expert also learns flow matching, with an output projection of its own
+    aims: int = 1  # positions found by the VLM's tokens: the named object, and where it goes
+    n_action_steps: int = N_ACTION_STEPS
+
+
+DIRECT = Recipe()
+JOINT = Recipe(n_prompts=0, flow=True, aims=2, n_action_steps=5)
+"""Favours no head: a direct and a flow pass over the same prefix, and no prompts, which are new in fine-tuning."""
+
+
+def base_config(*, freeze_vlm: bool, recipe: Recipe = DIRECT) -> QuantileConfig:
     """The checkpoint's configuration; rates are those for fine-tuning from it."""
     features = {OBS_STATE: PolicyFeature(FeatureType.STATE, (STATE_DIM,))}
     features |= {key: PolicyFeature(FeatureType.VISUAL, (3, CAMERA_SIZE, CAMERA_SIZE)) for key in CAMERA_KEYS.values()}
@@ -40,7 +60,8 @@ def base_config(*, freeze_vlm: bool) -> QuantileConfig:
         freeze_vlm=freeze_vlm,
         input_features=features,
         output_features={ACTION: PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
-        n_action_steps=N_ACTION_STEPS,
+        n_prompts=recipe.n_prompts,
+        n_action_steps=recipe.n_action_steps,
         grippers=[ACTION_DIM - 1],
         optimizer_lr=5e-4,
         optimizer_prompt_lr=1e-3,
@@ -53,12 +74,16 @@ def base_config(*, freeze_vlm: bool) -> QuantileConfig:
 class Student(nn.Module):
     """Policy and auxiliary heads, trained together."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, recipe: Recipe = DIRECT) -> None:
         super().__init__()
+        self.recipe = recipe
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.policy = QuantilePolicy(base_config(freeze_vlm=False), load_backbone_weights=False)
-            self.auxiliary = AuxiliaryHeads(VARIANT.vlm_width, len(CAMERA_KEYS))
+            config = base_config(freeze_vlm=False, recipe=recipe)
+            self.policy = QuantilePolicy(config, load_backbone_weights=False)
+            self.auxiliary = AuxiliaryHeads(VARIANT.vlm_width, len(CAMERA_KEYS), recipe.aims)
+            sizes = (self.policy.backbone.expert_width, config.chunk_size, config.action_dim, config.max_action_dim)
+            self.flow_head = FlowHead(*sizes) if recipe.flow else None
         towers = self.policy.backbone.paligemma_with_expert
         tokenizer = load_tokenizer(self.policy.config.tokenizer_source)
         start_embeddings(towers.language_model.embed_tokens, tokenizer, torch.Generator().manual_seed(seed))
@@ -69,8 +94,8 @@ class Student(nn.Module):
         """One prefix pass."""
         return self.policy.backbone.read(self.policy.inputs(batch))
 
-    def losses(self, batch: Batch) -> dict[str, Float[Tensor, ""]]:
-        """Every loss of a batch by name; `total` is their weighted sum."""
+    def losses(self, batch: Batch, generator: torch.Generator | None = None) -> dict[str, Float[Tensor, ""]]:
+        """Every loss of a batch by name; `total` is their weighted sum. Flow draws from `generator`."""
         reading = self.read(batch.policy)
         target = batch.policy[ACTION].float()
         valid = ~batch.policy["action_is_pad"][..., None].expand_as(target)
@@ -80,6 +105,9 @@ class Student(nn.Module):
                 self.policy.head, expert, target, valid, drop_ratio=0.0, generator=torch.Generator().manual_seed(0)
             )
         }
+        if self.flow_head is not None:
+            generator = generator or torch.Generator().manual_seed(0)
+            losses["flow"] = training_loss(self.flow_head, expert, target, valid, drop_ratio=0.0, generator=generator)
         losses |= self.auxiliary.losses(reading, batch.policy[OBS_LANGUAGE_ATTENTION_MASK].bool(), batch.targets)
         losses["total"] = torch.stack([WEIGHTS[name] * loss for name, loss in losses.items()]).sum()
         return losses
@@ -89,9 +117,17 @@ class Student(nn.Module):
         """The predicted median chunk, in normalised units."""
         expert = self.policy.backbone.expert(self.read(batch.policy).prefix)
         head: Any = self.policy.head
-        zeros = torch.zeros(len(batch.targets.named), head.chunk_size, head.model_dim)
+        zeros = torch.zeros(len(batch.targets), head.chunk_size, head.model_dim)
         quantiles: Tensor = head.quantiles(expert(zeros, zeros[:, 0, 0]))
         return quantiles[..., quantiles.shape[-1] // 2]
+
+    @torch.no_grad()
+    def flow_samples(self, batch: Batch, seeds: Sequence[int]) -> Float[Tensor, "b h d"]:
+        """One flow sample per row, in normalised units."""
+        if self.flow_head is None:
+            raise ValueError("flow samples need a recipe with flow=True; this student has a direct head only")
+        expert = self.policy.backbone.expert(self.read(batch.policy).prefix)
+        return self.flow_head.predict(expert, [Episode(seed) for seed in seeds]).actions
 
 
 def processors(statistics: dict[str, dict[str, Any]]) -> tuple[Any, Any]:

@@ -1,9 +1,11 @@
 """Training targets of samples: the named object, its labels, and positions.
 
-Axes: b batch, c camera, t object or the basket (last).
+Axes: b batch, c camera, t object or the basket (last), a aim: the named object, and in joint training also where it
+goes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW, project
 from lerobot_policy_quantile.pretraining.samples import STATIC, THINGS, Samples
+from lerobot_policy_quantile.pretraining.suite_samples import SuiteSamples
 from lerobot_policy_quantile.scenes.contract import Array
 
 CAMERAS = ("external", "wrist")
@@ -37,8 +40,17 @@ class Targets:
 
     patch: Int[Tensor, "b c t"]  # which patch holds it; `patches` itself out of the picture, ABSENT out of the scene
     offset: Float[Tensor, "b c t 2"]  # column and row inside the patch, in patches, -0.5 to 0.5
-    named: Int[Tensor, " b"]
-    relative: Float[Tensor, "b 6"]  # named thing and basket from the hand, in `RELATIVE_UNIT`
+    aim_patch: Int[Tensor, "b c a"]  # the same for the aims
+    aim_offset: Float[Tensor, "b c a 2"]
+    relative: Float[Tensor, "b 6"]  # named thing and its destination from the hand, in `RELATIVE_UNIT`
+
+    def __len__(self) -> int:
+        return len(self.relative)
+
+    @classmethod
+    def join(cls, parts: Sequence["Targets"]) -> "Targets":
+        """The targets of one batch from those of its parts."""
+        return cls(**{f.name: torch.cat([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
 
 def draw_named(samples: Samples, rows: Int[Array, " b"], rng: np.random.Generator) -> Int[Array, " b"]:
@@ -62,9 +74,41 @@ def patch_targets(
     return patch.astype(np.int64), np.where(inside[..., None], spot * side - cell - 0.5, 0.0)
 
 
-def targets_of(samples: Samples, rows: Int[Array, " b"], named: Int[Array, " b"], side: int) -> Targets:
-    """All auxiliary targets of a batch; `side` patches per picture side."""
+def targets_of(samples: Samples, rows: Int[Array, " b"], named: Int[Array, " b"], side: int, aims: int = 1) -> Targets:
+    """All auxiliary targets of a batch; `side` patches per picture side. Of two aims the second is the basket."""
     points = np.concatenate([samples.things[rows], samples.goal[rows][:, None]], axis=1).astype(np.float64)
+    patches, offsets = _in_cameras(samples, rows, points, side)
+    hand = samples.state[rows, :3]
+    away = np.concatenate([samples.things[rows, named] - hand, samples.goal[rows] - hand], axis=1)
+    aimed = np.stack([named, np.full_like(named, PLACES - 1)], axis=1)[:, :aims]
+    batch = np.arange(len(rows))[:, None]
+    return Targets(
+        torch.from_numpy(patches),
+        torch.from_numpy(offsets).float(),
+        torch.from_numpy(patches[batch, :, aimed].swapaxes(1, 2).copy()),
+        torch.from_numpy(offsets[batch, :, aimed].swapaxes(1, 2).copy()).float(),
+        torch.from_numpy(away / RELATIVE_UNIT).float(),
+    )
+
+
+def suite_targets_of(samples: SuiteSamples, rows: Int[Array, " b"], side: int) -> Targets:
+    """The same in LIBERO's suites, with both aims; of the embedded scene's objects none is there."""
+    points = np.stack([samples.target[rows], samples.destination[rows]], axis=1).astype(np.float64)
+    patches, offsets = _in_cameras(samples, rows, points, side)
+    away = (points - samples.state[rows, None, :3]).reshape(len(rows), 6)
+    return Targets(
+        torch.full((len(rows), len(CAMERAS), PLACES), ABSENT),
+        torch.zeros(len(rows), len(CAMERAS), PLACES, 2),
+        torch.from_numpy(patches),
+        torch.from_numpy(offsets).float(),
+        torch.from_numpy(away / RELATIVE_UNIT).float(),
+    )
+
+
+def _in_cameras(
+    samples: Samples | SuiteSamples, rows: Int[Array, " b"], points: Float[Array, "b t 3"], side: int
+) -> tuple[Int[Array, "b c t"], Float[Array, "b c t 2"]]:
+    """Patches and places in them; a point of NaN is absent."""
     absent = np.isnan(points).any(-1)
     patches, offsets = [], []
     for camera in CAMERAS:
@@ -73,11 +117,4 @@ def targets_of(samples: Samples, rows: Int[Array, " b"], named: Int[Array, " b"]
         patch, offset = patch_targets(*project(points, place, turn, FIELD_OF_VIEW[camera]), side)
         patches.append(np.where(absent, ABSENT, patch))
         offsets.append(offset)
-    hand = samples.state[rows, :3]
-    away = np.concatenate([samples.things[rows, named] - hand, samples.goal[rows] - hand], axis=1)
-    return Targets(
-        torch.from_numpy(np.stack(patches, 1)),
-        torch.from_numpy(np.stack(offsets, 1)).float(),
-        torch.from_numpy(named.astype(np.int64)),
-        torch.from_numpy(away / RELATIVE_UNIT).float(),
-    )
+    return np.stack(patches, 1), np.stack(offsets, 1)

@@ -11,16 +11,20 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from lerobot_policy_quantile.policy.schedule import warmup_cosine
 from lerobot_policy_quantile.pretraining.batches import Batches
-from lerobot_policy_quantile.pretraining.gate import target_error
+from lerobot_policy_quantile.pretraining.gate import suite_errors, target_error
+from lerobot_policy_quantile.pretraining.generate import suite_files
+from lerobot_policy_quantile.pretraining.joint_batches import JointBatches, SuiteBatches
 from lerobot_policy_quantile.pretraining.ranges import statistics_of
 from lerobot_policy_quantile.pretraining.samples import Samples
-from lerobot_policy_quantile.pretraining.student import VARIANT, Student, processors
+from lerobot_policy_quantile.pretraining.student import DIRECT, VARIANT, Recipe, Student, processors
+from lerobot_policy_quantile.pretraining.suite_samples import SuiteSamples
 from lerobot_policy_quantile.util.processes import end_with_parent
 
 LOG, PROGRESS = "training.jsonl", "progress.pt"
@@ -40,6 +44,8 @@ class TrainingBudget:
     weight_decay: float = 0.01
     log_every: int = 25
     save_every: int = 100
+    recipe: Recipe = DIRECT
+    suite_share: float = 0.0  # of a batch: samples of LIBERO's suites
 
     def rate_at(self, update: int) -> float:
         """Linear up to the last step of the warm-up, cosine down."""
@@ -65,6 +71,14 @@ def load_split(folder: Path, split: str) -> Samples:
     return Samples.join([Samples.load(file) for file in files])
 
 
+def load_suites(folder: Path, split: str) -> SuiteSamples:
+    """All shards of LIBERO's suites, in the order of their names."""
+    files = [file for file in sorted(folder.glob(f"{suite_files(split)}-*.npz")) if ".part" not in file.name]
+    if not files:
+        raise ValueError(f"data folder must hold shards of LIBERO's suites, split {split}; got none in {folder}")
+    return SuiteSamples.load_all(files)
+
+
 class Trainer:
     """One process of a training run."""
 
@@ -73,13 +87,19 @@ class Trainer:
             raise ValueError(f"batch must be a multiple of the {world} processes; got {budget.batch}")
         self.out, self.budget, self.seed, self.rank, self.world = out, budget, seed, rank, world
         self.samples = samples = load_split(data, "train")
-        self.statistics = statistics_of(samples)
+        self.suites = load_suites(data, "train") if budget.suite_share else None
+        self.statistics = statistics_of(samples, self.suites)
         before, self.after = processors(self.statistics)
         side = VARIANT.image_size // VARIANT.patch_size
-        self.batches = Batches(samples, before, side)
+        self.batches: Batches | JointBatches = Batches(samples, before, side)
         self.held_out = Batches(held := load_split(data, "held_out"), before, side)
         self.held_out_samples = held
-        self.student = Student(seed)
+        self.held_out_suites: tuple[SuiteBatches, SuiteSamples] | None = None
+        if self.suites is not None:
+            self.batches = JointBatches(samples, self.suites, before, side, budget.suite_share)
+            unseen = load_suites(data, "held_out")
+            self.held_out_suites = SuiteBatches(unseen, before, side), unseen
+        self.student = Student(seed, budget.recipe)
         self.parameters: list[Tensor] = [p for p in self.student.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters]
         self.optimizer = torch.optim.AdamW(self.parameters, budget.rate, (0.9, 0.95), weight_decay=budget.weight_decay)
@@ -131,7 +151,7 @@ class Trainer:
         share = budget.batch // self.world
         part = slice(self.rank * share, (self.rank + 1) * share)
         batch = self.batches.draw(budget.batch, (self.seed, 1, self.update), part)
-        losses = self.student.losses(batch)
+        losses = self.student.losses(batch, self._noise())
         self.optimizer.zero_grad(set_to_none=False)
         losses["total"].backward()  # type: ignore[no-untyped-call]
         if self.world > 1:
@@ -144,6 +164,11 @@ class Trainer:
             torch._foreach_lerp_(self.average, self.parameters, 1 - keep)
         return {name: loss.item() for name, loss in losses.items()}
 
+    def _noise(self) -> torch.Generator:
+        """What flow matching draws: a function of seed, update and process."""
+        (seed,) = np.random.SeedSequence([self.seed, 2, self.update, self.rank]).generate_state(1)
+        return torch.Generator().manual_seed(int(seed))
+
     def averaged(self) -> Student:
         """The student with averaged weights."""
         with torch.no_grad():
@@ -154,7 +179,11 @@ class Trainer:
 
     def gate(self) -> dict[str, float]:
         """How far from the expert's the student's targets are, on held-out scenes (averaged weights)."""
-        return target_error(self.averaged(), self.held_out, self.held_out_samples, self.after)
+        student = self.averaged()
+        figures = target_error(student, self.held_out, self.held_out_samples, self.after)
+        if self.held_out_suites is not None:
+            figures |= suite_errors(student, *self.held_out_suites, self.after)
+        return figures
 
 
 def _average_gradients(parameters: list[Tensor], world: int) -> None:

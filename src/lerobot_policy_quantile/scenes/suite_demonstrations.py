@@ -23,9 +23,9 @@ from lerobot_policy_quantile.scenes.contract import Array, Frames, Scene, make_s
 from lerobot_policy_quantile.scenes.experts.disturbance import COLLECTION, Disturbances
 from lerobot_policy_quantile.scenes.experts.drive import Drive, drive
 from lerobot_policy_quantile.scenes.experts.style import Style
-from lerobot_policy_quantile.scenes.libero.wording import TASK
 from lerobot_policy_quantile.util.digests import seed_of
 from lerobot_policy_quantile.util.files import write_atomically, write_json
+from lerobot_policy_quantile.util.wording import TASK
 
 TRAINING_STATES = tuple(range(20, 45))
 """Initial states of demonstrations: 0 to 19 of every task are kept for evaluation, 45 to 49 for nothing yet."""

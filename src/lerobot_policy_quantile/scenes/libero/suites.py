@@ -18,6 +18,7 @@ from robosuite import load_controller_config
 from robosuite.utils.errors import RandomizationError
 
 from lerobot_policy_quantile.scenes.contract import Array, Layout, require_index
+from lerobot_policy_quantile.scenes.fast.kept_start import Key
 from lerobot_policy_quantile.scenes.fast.physics import Light, RobosuiteScene, seeded
 from lerobot_policy_quantile.scenes.libero.assets import (
     assets_hash,
@@ -41,6 +42,8 @@ _START = np.array([-0.1526, -0.0063, 0.2484])  # end effector and soup can of ta
 _SOUP = np.array([-0.1191, -0.2398, 0.0384])
 GROUND = 0.0
 _PLACEMENT_TRIES = 100
+FRESH = -1
+"""In place of the index of a stored initial state: the layout was drawn."""
 
 
 def _world_class(problem: str, with_obstacle: bool, dressing: Dressing) -> Any:
@@ -122,15 +125,24 @@ class LiberoScene(RobosuiteScene):
         require_index("index", index, len(states))
         if self.obstacle and (self.name, task) != _OBSTACLE_TASK:
             raise ValueError(f"obstacle is defined for libero_object, task 0; got {self.name}, task {task}")
+        self._begin((task, index, seed), states[index])
+
+    def reset_fresh(self, task: int, seed: int) -> None:
+        """Begin an episode from a layout that LIBERO's own placement sampler draws from the seed; none is stored."""
+        require_index("task", task, self.task_count)
+        self._begin((task, FRESH, seed), None)
+
+    def _begin(self, key: Key, stored: Float[Array, "n"] | None) -> None:
+        task, _, seed = key
         with seeded(seed):
             if self.world is None or task != self.task:
                 self.close_world()
                 self._build(task)
-            if self.begin_again((task, index, seed)):
+            if self.begin_again(key):
                 return
             np.random.seed(seed)  # building draws as well; the episode must not depend on whether it happened
-            self._restart(states[index])
-        self.settle((task, index, seed))
+            self._restart(stored)
+        self.settle(key)
 
     def success(self) -> bool:
         """LIBERO's own flag."""
@@ -193,13 +205,14 @@ class LiberoScene(RobosuiteScene):
         )
         self.world.camera_size = self.camera_size
 
-    def _restart(self, state: Float[Array, "n"]) -> None:
+    def _restart(self, stored: Float[Array, "n"] | None) -> None:
         world = self.world
         world.announced = False  # the pictures of a reset are seen by nobody
         world.object_property_initializers.clear()
         _try_placements(world.reset)
-        world.sim.set_state_from_flattened(state)
-        world.sim.forward()
+        if stored is not None:
+            world.sim.set_state_from_flattened(stored)
+            world.sim.forward()
         world._check_success()
         world._post_process()
         world._update_observables(force=True)

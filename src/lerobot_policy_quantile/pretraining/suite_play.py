@@ -1,0 +1,116 @@
+"""Play data of LIBERO's suites: the scripted expert drives whole tasks from freshly drawn layouts.
+
+Every episode has a style of its own, begins with some steps in a random direction, and is disturbed by noise, kicks and
+missed grasps. Labels are the expert's undisturbed actions.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import mujoco
+import numpy as np
+from jaxtyping import Float
+
+from lerobot_policy_quantile.pretraining.samples import CHUNK
+from lerobot_policy_quantile.pretraining.scenes_play import EVERY, chunk_of
+from lerobot_policy_quantile.pretraining.suite_samples import SUITES, SuiteSamples
+from lerobot_policy_quantile.scenes.contract import Array
+from lerobot_policy_quantile.scenes.experts.aims import aims
+from lerobot_policy_quantile.scenes.experts.disturbance import Executed, Kicks, Misses, Noise
+from lerobot_policy_quantile.scenes.experts.style import Style
+from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
+from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA
+from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
+
+WANDER_STEPS = 16
+"""Fewer steps than this lead away from where episodes begin, before the expert takes over."""
+WANDER = np.array([(-0.8, -0.8, -0.4), (0.8, 0.8, 0.4)])
+"""Range of the command during them."""
+_CAMERAS = {"external": EXTERNAL_CAMERA, "wrist": WRIST_CAMERA}
+
+
+@dataclass
+class _Record:
+    """One episode: the expert's action at every step, where it was pushed, and the rows of kept moments."""
+
+    answers: list[Float[Array, "7"]] = field(default_factory=list)
+    pushed: list[bool] = field(default_factory=list)
+    seen: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+
+
+class _Cameras:
+    """Poses of both cameras at the instant of each snapshot: the wrist's moves within a control step."""
+
+    def __init__(self, world: Any) -> None:
+        self._world, self.poses = world, dict[str, Array]()
+        model = world.sim.model._model
+        self._numbers = {
+            name: mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera) for name, camera in _CAMERAS.items()
+        }
+        self.note()
+        world.noting = self.note
+
+    def note(self) -> None:
+        """Copy them."""
+        data = self._world.sim.data._data
+        for name, number in self._numbers.items():
+            self.poses[f"{name}_place"] = np.array(data.cam_xpos[number])
+            self.poses[f"{name}_turn"] = np.array(data.cam_xmat[number]).reshape(3, 3)
+
+
+class _Disturbed:
+    """The executed action, and whether a kick or a missed grasp was part of it."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._noise: Executed = Noise().begin(rng)
+        self._pushes = [part.begin(rng) for part in (Kicks(), Misses())]
+
+    def __call__(self, action: Float[Array, "7"]) -> tuple[Float[Array, "7"], bool]:
+        noisy = done = self._noise(action)
+        for push in self._pushes:
+            done = push(done)
+        return np.clip(done, -1.0, 1.0), not np.array_equal(noisy, done)
+
+
+def suite_play(
+    scene: LiberoScene, task: int, rng: np.random.Generator, steps: int | None = None
+) -> tuple[SuiteSamples, bool]:
+    """One episode of at most `steps` steps (the benchmark's limit): its samples, and whether the task was solved."""
+    scene.reset_fresh(task, int(rng.integers(2**31)))
+    cameras = _Cameras(scene.world)
+    push, count = np.array([*rng.uniform(*WANDER), 0.0, 0.0, 0.0, -1.0]), int(rng.integers(WANDER_STEPS))
+    for step in range(count):
+        scene.step(push, observe=step == count - 1)
+    record = _drive(scene, cameras, rng, scene.limit if steps is None else steps)
+    rows = []
+    for step, row in record.seen:
+        actions, valid = chunk_of(record.answers, record.pushed, step)
+        rows.append(row | {"actions": actions.astype(np.float32), "valid": valid})
+    columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return SuiteSamples(**columns), scene.success()
+
+
+def _drive(scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, steps: int) -> _Record:
+    expert, executed = TaskExpert(scene, Style.draw(int(rng.integers(2**31)))), _Disturbed(rng)
+    record, after = _Record(), 0
+    phase = int(rng.integers(EVERY)) if steps > EVERY else 0
+    for step in range(steps):
+        answer = expert.act(scene.state())
+        if step % EVERY == phase and scene.world.snapshot_frames is not None:
+            record.seen.append((step, _row(scene, expert, cameras)))
+        action, pushed = executed(answer)
+        record.answers.append(answer)
+        record.pushed.append(pushed)
+        scene.step(action, observe=(step + 1) % EVERY == phase)
+        after += expert.finished
+        if after > CHUNK:
+            break
+    return record
+
+
+def _row(scene: LiberoScene, expert: TaskExpert, cameras: _Cameras) -> dict[str, Any]:
+    target, destination = aims(expert)
+    numbers = {"state": scene.state(), "target": target, "destination": destination, **cameras.poses}
+    row: dict[str, Any] = {name: value.astype(np.float32) for name, value in numbers.items()}
+    row |= {"instruction": np.array(scene.instruction), "suite": np.array(SUITES.index(scene.suite), dtype=np.int8)}
+    return row | scene.frames()

@@ -1,0 +1,93 @@
+"""Play in LIBERO's suites: drawn layouts, the expert's labels, privileged aims, and the small budget end to end."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lerobot_policy_quantile.cli.main import app
+from lerobot_policy_quantile.policy.base_checkpoint import FLOW_FILE
+from lerobot_policy_quantile.pretraining.budgets import BUDGETS
+from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW
+from lerobot_policy_quantile.pretraining.suite_play import suite_play
+from lerobot_policy_quantile.pretraining.suite_samples import SUITES
+from lerobot_policy_quantile.pretraining.train import LOG
+from lerobot_policy_quantile.scenes.experts.aims import aims
+from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
+from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA
+from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
+
+pytestmark = pytest.mark.libero
+SIZE = 64
+DRAWER, BOWL_TO_STOVE = 0, 1
+
+
+@pytest.fixture(scope="module")
+def scene():
+    built = LiberoScene("libero_goal", obstacle=False, camera_size=SIZE)
+    yield built
+    built.close()
+
+
+def test_a_drawn_layout_is_a_function_of_its_seed_and_is_none_of_the_stored_ones(scene):
+    scene.reset_fresh(BOWL_TO_STOVE, 5)
+    first = scene.simulator_state()
+    scene.reset_fresh(BOWL_TO_STOVE, 6)
+    other = scene.simulator_state()
+    scene.reset_fresh(BOWL_TO_STOVE, 5)
+    np.testing.assert_array_equal(scene.simulator_state(), first)
+    assert np.abs(other - first).max() > 0.005
+    scene.reset(BOWL_TO_STOVE, 0, 5)
+    assert np.abs(scene.simulator_state() - first).max() > 0.005
+    assert scene.instruction == "put the bowl on the stove"
+    with pytest.raises(ValueError, match=r"task must lie in 0\.\.9; got 10"):
+        scene.reset_fresh(10, 0)
+
+
+def test_aims_are_the_thing_and_its_place_or_the_handle_and_where_it_ends_up(scene):
+    scene.reset_fresh(BOWL_TO_STOVE, 5)
+    expert = TaskExpert(scene)
+    target, destination = aims(expert)
+    np.testing.assert_array_equal(target, expert.view.position("akita_black_bowl_1"))
+    assert np.linalg.norm((destination - expert.view.position("flat_stove_1"))[:2]) < 0.15
+    scene.reset_fresh(DRAWER, 5)
+    target, destination = aims(TaskExpert(scene))
+    assert np.linalg.norm(destination - target) == pytest.approx(0.15, abs=0.01)
+    assert target[2] == pytest.approx(destination[2], abs=1e-6)
+
+
+def test_the_cameras_have_the_fields_of_view_that_projections_assume(scene):
+    scene.reset_fresh(BOWL_TO_STOVE, 5)
+    model = scene.world.sim.model._model
+    assert model.camera(EXTERNAL_CAMERA).fovy[0] == FIELD_OF_VIEW["external"]
+    assert model.camera(WRIST_CAMERA).fovy[0] == FIELD_OF_VIEW["wrist"]
+
+
+def test_samples_depend_on_their_generator_alone_and_hold_true_states(scene):
+    first, _ = suite_play(scene, BOWL_TO_STOVE, np.random.default_rng(3), 16)
+    suite_play(scene, BOWL_TO_STOVE, np.random.default_rng(4), 8)
+    again, _ = suite_play(scene, BOWL_TO_STOVE, np.random.default_rng(3), 16)
+    for name in vars(first):
+        np.testing.assert_array_equal(getattr(first, name), getattr(again, name), err_msg=name)
+    assert 3 <= len(first) <= 4
+    assert set(first.instruction) == {"put the bowl on the stove"}
+    assert set(first.suite) == {SUITES.index("libero_goal")}
+    assert (first.state[:, 2] > 0.9).all()
+    assert first.valid[:, 0].all()
+    assert np.abs(first.actions).max() <= 1
+
+
+@pytest.mark.slow
+def test_the_small_budget_writes_a_base_with_two_projections(tmp_path):
+    out = tmp_path / "run"
+    command = ["pretrain", "--budget", "suites_small", "--workers", "1", "--seed", "3", "--out", str(out)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert len(list((out / "data").glob("*.npz"))) == len(BUDGETS["suites_small"].data.shards())
+    log = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
+    assert {"action", "flow"} <= set(log[0])
+    assert (out / "policy" / FLOW_FILE).is_file()
+    card = (out / "policy" / "README.md").read_text()
+    assert "| libero_spatial, play | " in card
+    assert json.loads((out / "policy" / "config.json").read_text())["n_prompts"] == 0
