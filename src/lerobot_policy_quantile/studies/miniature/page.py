@@ -18,7 +18,7 @@ from lerobot_policy_quantile.util.tables import markdown
 NOTES = """\
 - Rates in per cent with 95 % intervals over training seeds and episodes, and the rates of the lowest and the highest
   seed. The paper's numbers are pi0.5's size on human demonstrations: compare the order of the rows, not their heights.
-- PairedDifference: percentage points to {reference}, on the same episodes and seed by seed. Its interval has training seeds
+- Difference: percentage points to {reference}, on the same episodes and seed by seed. Its interval has training seeds
   as its units (Student's t, never narrower than episodes alone allow), so three seeds tell large differences only.
 - Seconds: simulated time per episode, failures included. Gradient norm: median over updates, before clipping to 1;
   clipped: share of updates.
