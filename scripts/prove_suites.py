@@ -14,7 +14,7 @@ from lerobot_policy_quantile.evaluation.journal import JournalError
 from lerobot_policy_quantile.evaluation.plan import parse_numbers
 from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
 from lerobot_policy_quantile.pretraining.run import print_suite_proof
-from lerobot_policy_quantile.pretraining.suite_proof import DEFAULT_HEADS, SuiteChoice
+from lerobot_policy_quantile.pretraining.suite_proof import DEFAULT_HEADS, ProofChoice
 from lerobot_policy_quantile.pretraining.suite_samples import SUITES
 
 
@@ -32,7 +32,7 @@ def main() -> int:
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         suites, heads = asked.suites.split(","), asked.heads.split(",")
-        choice = SuiteChoice(
+        choice = ProofChoice(
             suites, heads, parse_numbers("--states", asked.states), parse_numbers("--tasks", asked.tasks)
         )
         print_suite_proof(asked.policy, asked.out, choice, asked.workers, notes)

@@ -22,7 +22,7 @@ from lerobot_policy_quantile.pretraining.joint_batches import JointBatches
 from lerobot_policy_quantile.pretraining.ranges import statistics_of
 from lerobot_policy_quantile.pretraining.samples import STATIC, THINGS, Samples
 from lerobot_policy_quantile.pretraining.student import JOINT, WEIGHTS, Student, processors
-from lerobot_policy_quantile.pretraining.suite_proof import SuiteChoice, head_folders
+from lerobot_policy_quantile.pretraining.suite_proof import ProofChoice, head_folders
 from lerobot_policy_quantile.pretraining.suite_samples import SUITES, SuiteSamples
 from lerobot_policy_quantile.pretraining.targets import ABSENT, PLACES, suite_targets_of, targets_of
 from lerobot_policy_quantile.pretraining.train import LOG, Trainer
@@ -246,12 +246,12 @@ def test_every_head_of_a_base_is_a_policy_folder(folder, tmp_path):
 
 
 def test_the_proof_in_suites_uses_no_evaluation_state_and_pairs_heads():
-    keys = list(SuiteChoice().plan())
+    keys = list(ProofChoice().plan())
     assert {key.index for key in keys} == set(range(20, 30))
     assert len(keys) == 4 * 10 * 10 * 3
     assert [key.policy for key in keys[:4]] == ["quantile", "flow", "one_step_flow", "quantile"]
     with pytest.raises(ValueError, match="heads must be one of"):
-        SuiteChoice(heads=("crps",))
+        ProofChoice(heads=("crps",))
 
 
 def test_suite_shards_have_files_and_generators_of_their_own():

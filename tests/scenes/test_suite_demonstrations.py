@@ -13,7 +13,7 @@ from lerobot_policy_quantile.scenes.demonstration_folder import CollectError
 from lerobot_policy_quantile.scenes.experts.disturbance import COLLECTION
 from lerobot_policy_quantile.scenes.experts.drive import Drive
 from lerobot_policy_quantile.scenes.experts.style import Style
-from lerobot_policy_quantile.scenes.suite_demonstrations import Recipe, Slot, Take, perform
+from lerobot_policy_quantile.scenes.suite_demonstrations import CollectionRecipe, Slot, Take, perform
 from lerobot_policy_quantile.scenes.suite_folder import collect_suite
 
 SIZE, SOLVED, STEPS = 8, 12, 62
@@ -79,7 +79,7 @@ def world(monkeypatch):
 
 def recipe(**changes):
     tasks = (("libero_object", 0), ("libero_goal", 3))
-    return Recipe(**{"tasks": tasks, "episodes": 2, "camera_size": SIZE, **changes})
+    return CollectionRecipe(**{"tasks": tasks, "episodes": 2, "camera_size": SIZE, **changes})
 
 
 def collect(out, wanted, told=lambda *_: None):

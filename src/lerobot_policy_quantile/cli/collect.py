@@ -16,7 +16,7 @@ from lerobot_policy_quantile.util.wording import TASK
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.scenes.demonstration_folder import DemonstrationSet
-    from lerobot_policy_quantile.scenes.suite_demonstrations import Recipe
+    from lerobot_policy_quantile.scenes.suite_demonstrations import CollectionRecipe
 
 STUDY_SEED = 20260922
 
@@ -96,13 +96,13 @@ def collect(
         from lerobot_policy_quantile.adapters.suites import parse_suites
         from lerobot_policy_quantile.evaluation.plan import parse_numbers
         from lerobot_policy_quantile.evaluation.tables.benchmarks import SUITES
-        from lerobot_policy_quantile.scenes.suite_demonstrations import Recipe
+        from lerobot_policy_quantile.scenes.suite_demonstrations import CollectionRecipe
 
         with usage_errors(ValueError):
             scenes = parse_suites(suite)
             if foreign := [name for name in scenes if name not in SUITES]:
                 raise ValueError(f"--suite must name LIBERO suites: libero, {', '.join(SUITES)}; got {foreign[0]!r}")
-            recipe = Recipe(
+            recipe = CollectionRecipe(
                 tasks=tuple((name, number) for name in scenes for number in parse_numbers("--tasks", tasks)),
                 episodes=episodes,
                 seed=seed,
@@ -143,7 +143,7 @@ def _refuse_beside(context: typer.Context, suite: str | None) -> None:
         raise typer.BadParameter(f"{', '.join(given)} {reason}")
 
 
-def _collect_suite(out: Path, recipe: "Recipe", workers: int, repo_id: str) -> int:
+def _collect_suite(out: Path, recipe: "CollectionRecipe", workers: int, repo_id: str) -> int:
     """Collect with a bar, print where things are, and return the exit code."""
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # one for each demonstration, below ours
     from rich.console import Console

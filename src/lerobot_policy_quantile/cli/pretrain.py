@@ -53,7 +53,7 @@ def pretrain(
     from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
     from lerobot_policy_quantile.pretraining import run
     from lerobot_policy_quantile.pretraining.budgets import budget_named
-    from lerobot_policy_quantile.pretraining.suite_proof import SuiteChoice
+    from lerobot_policy_quantile.pretraining.suite_proof import ProofChoice
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
     with exit_on("pretrain", ValueError, JournalError, EngineError, UnfinishedError):
@@ -67,4 +67,4 @@ def pretrain(
         if prove:
             run.print_proof(out / run.POLICY, out / run.PROOF, workers, notes)
             if plan.training.suite_share:
-                run.print_suite_proof(out / run.POLICY, out / run.SUITE_PROOF, SuiteChoice(), workers, notes)
+                run.print_suite_proof(out / run.POLICY, out / run.SUITE_PROOF, ProofChoice(), workers, notes)

@@ -16,7 +16,7 @@ from lerobot_policy_quantile.pretraining.generate import generate
 from lerobot_policy_quantile.pretraining.launch import train
 from lerobot_policy_quantile.pretraining.proof import ProofFactory, proof_plan, prove
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
-from lerobot_policy_quantile.pretraining.suite_proof import SuiteChoice, prove_suites
+from lerobot_policy_quantile.pretraining.suite_proof import ProofChoice, prove_suites
 from lerobot_policy_quantile.pretraining.train import LOG, Trainer
 from lerobot_policy_quantile.scenes.libero.assets import find_assets
 from lerobot_policy_quantile.util.files import write_json, write_text
@@ -71,7 +71,7 @@ def print_proof(folder: Path, out: Path, workers: int, notes: Console) -> bool:
     return bool(rows[0]["in the basket"] >= TARGET * rows[0]["episodes"])
 
 
-def print_suite_proof(folder: Path, out: Path, choice: SuiteChoice, workers: int, notes: Console) -> None:
+def print_suite_proof(folder: Path, out: Path, choice: ProofChoice, workers: int, notes: Console) -> None:
     """Run every chosen head straight from a base in LIBERO's suites and print success per suite."""
     rows = prove_suites(folder, out, choice, workers, notes)
     cells = [[*map(str, row.values())] for row in rows]

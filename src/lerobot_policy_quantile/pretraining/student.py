@@ -37,7 +37,7 @@ updates."""
 
 
 @dataclass(frozen=True)
-class Recipe:
+class StudentRecipe:
     """What is pretrained: prompts, losses and aims."""
 
     n_prompts: int = 16
@@ -46,12 +46,12 @@ class Recipe:
     n_action_steps: int = N_ACTION_STEPS
 
 
-DIRECT = Recipe()
-JOINT = Recipe(n_prompts=0, flow=True, aims=2, n_action_steps=5)
+DIRECT = StudentRecipe()
+JOINT = StudentRecipe(n_prompts=0, flow=True, aims=2, n_action_steps=5)
 """Favours no head: a direct and a flow pass over the same prefix, and no prompts, which are new in fine-tuning."""
 
 
-def base_config(*, freeze_vlm: bool, recipe: Recipe = DIRECT) -> QuantileConfig:
+def base_config(*, freeze_vlm: bool, recipe: StudentRecipe = DIRECT) -> QuantileConfig:
     """The checkpoint's configuration; rates are those for fine-tuning from it."""
     features = {OBS_STATE: PolicyFeature(FeatureType.STATE, (STATE_DIM,))}
     features |= {key: PolicyFeature(FeatureType.VISUAL, (3, CAMERA_SIZE, CAMERA_SIZE)) for key in CAMERA_KEYS.values()}
@@ -74,7 +74,7 @@ def base_config(*, freeze_vlm: bool, recipe: Recipe = DIRECT) -> QuantileConfig:
 class Student(nn.Module):
     """Policy and auxiliary heads, trained together."""
 
-    def __init__(self, seed: int, recipe: Recipe = DIRECT) -> None:
+    def __init__(self, seed: int, recipe: StudentRecipe = DIRECT) -> None:
         super().__init__()
         self.recipe = recipe
         with torch.random.fork_rng():

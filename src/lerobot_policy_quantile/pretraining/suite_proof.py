@@ -29,7 +29,7 @@ TASKS = 10
 
 
 @dataclass(frozen=True)
-class SuiteChoice:
+class ProofChoice:
     """Which episodes are run."""
 
     suites: Sequence[str] = SUITES
@@ -63,7 +63,7 @@ def head_folders(base: Path, out: Path, heads: Sequence[str]) -> dict[str, str]:
     return folders
 
 
-def prove_suites(base: Path, out: Path, choice: SuiteChoice, workers: int, console: Console) -> list[dict[str, Any]]:
+def prove_suites(base: Path, out: Path, choice: ProofChoice, workers: int, console: Console) -> list[dict[str, Any]]:
     """Run what the journal in `out` does not hold yet; success per suite and head."""
     factory = SceneFactory(head_folders(base, out, choice.heads), CAMERA_SIZE)
     return suite_summary(run_whole(choice.plan(), out, factory, workers=workers, console=console))

@@ -23,7 +23,7 @@ from lerobot_policy_quantile.pretraining.generate import suite_files
 from lerobot_policy_quantile.pretraining.joint_batches import JointBatches, SuiteBatches
 from lerobot_policy_quantile.pretraining.ranges import statistics_of
 from lerobot_policy_quantile.pretraining.samples import Samples
-from lerobot_policy_quantile.pretraining.student import DIRECT, VARIANT, Recipe, Student, processors
+from lerobot_policy_quantile.pretraining.student import DIRECT, VARIANT, Student, StudentRecipe, processors
 from lerobot_policy_quantile.pretraining.suite_samples import SuiteSamples
 from lerobot_policy_quantile.util.processes import end_with_parent
 
@@ -44,7 +44,7 @@ class TrainingBudget:
     weight_decay: float = 0.01
     log_every: int = 25
     save_every: int = 100
-    recipe: Recipe = DIRECT
+    recipe: StudentRecipe = DIRECT
     suite_share: float = 0.0  # of a batch: samples of LIBERO's suites
 
     def rate_at(self, update: int) -> float:

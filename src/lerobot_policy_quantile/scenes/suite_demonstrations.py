@@ -46,7 +46,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class CollectionRecipe:
     """What is demonstrated and how. Everything in a folder follows from it."""
 
     tasks: tuple[tuple[str, int], ...]
@@ -122,11 +122,11 @@ class Slot:
         """Of its files."""
         return f"{self.scene}_{self.task:02d}_{self.number:04d}"
 
-    def state(self, recipe: Recipe) -> int:
+    def state(self, recipe: CollectionRecipe) -> int:
         """The initial state it begins from."""
         return recipe.states[self.number % len(recipe.states)]
 
-    def seed(self, recipe: Recipe, attempt: int) -> int:
+    def seed(self, recipe: CollectionRecipe, attempt: int) -> int:
         """Of simulator, style and disturbances; another one for every attempt."""
         return seed_of(f"{recipe.seed}/{self.scene}/{self.task}/{self.number}/{attempt}") % _SEEDS
 
@@ -177,7 +177,7 @@ class StoredDemonstration:
             return cls(str(stored["instruction"]), frames, list(stored["states"]), list(stored["labels"]))
 
 
-def perform(scene: Scene, key: tuple[int, int, int], recipe: Recipe) -> Take:
+def perform(scene: Scene, key: tuple[int, int, int], recipe: CollectionRecipe) -> Take:
     """One attempt at the episode of a key, seen by the cameras at every step."""
     take = Take()
 
@@ -199,7 +199,7 @@ def perform(scene: Scene, key: tuple[int, int, int], recipe: Recipe) -> Take:
     return take
 
 
-def make_demonstration(recipe: Recipe, slot: Slot, folder: Path) -> Row:
+def make_demonstration(recipe: CollectionRecipe, slot: Slot, folder: Path) -> Row:
     """Fill a slot: `NAME.npz` if an attempt succeeds, then `NAME.json`, which says that the slot is done."""
     scene, state = _open_scene(slot.scene, recipe), slot.state(recipe)
     tried: list[Row] = []
@@ -245,7 +245,7 @@ def _save(take: Take, path: Path, *, instruction: str, seed: int, state: int, st
 _scenes: dict[tuple[str, int, str], Scene] = {}
 
 
-def _open_scene(name: str, recipe: Recipe) -> Scene:
+def _open_scene(name: str, recipe: CollectionRecipe) -> Scene:
     """A process keeps one scene."""
     key = (name, recipe.camera_size, recipe.wording)
     if key not in _scenes:

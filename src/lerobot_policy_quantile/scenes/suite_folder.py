@@ -12,7 +12,7 @@ from lerobot_policy_quantile import __version__
 from lerobot_policy_quantile.scenes.demonstration_folder import DATASET, require_new_folder
 from lerobot_policy_quantile.scenes.demonstrations import write_episodes
 from lerobot_policy_quantile.scenes.suite_demonstrations import (
-    Recipe,
+    CollectionRecipe,
     Row,
     StoredDemonstration,
     close_scenes,
@@ -30,7 +30,7 @@ Told = Callable[[str, int, int, int], None]
 """What is being written, how many demonstrations of it are, of how many, and attempts that failed."""
 
 
-def collect_suite(out: Path, recipe: Recipe, *, workers: int, repo_id: str, told: Told) -> list[Row]:
+def collect_suite(out: Path, recipe: CollectionRecipe, *, workers: int, repo_id: str, told: Told) -> list[Row]:
     """Make what is missing in the folder, then dataset and card. A row per demonstration, in the dataset's order."""
     versions = recipe.require_possible()
     versions |= {"lerobot_policy_quantile": __version__, "lerobot": version("lerobot")}
@@ -55,7 +55,7 @@ def collect_suite(out: Path, recipe: Recipe, *, workers: int, repo_id: str, told
     return rows
 
 
-def _make_missing(folder: Path, recipe: Recipe, workers: int, told: Told) -> list[Row]:
+def _make_missing(folder: Path, recipe: CollectionRecipe, workers: int, told: Told) -> list[Row]:
     slots = list(recipe.slots())
     rows = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
     if beyond := sorted(rows.keys() - {slot.name for slot in slots}):
@@ -110,7 +110,7 @@ def _write_dataset(out: Path, rows: list[Row], repo_id: str, camera_size: int, t
     building.rename(root)
 
 
-def card_of(recipe: Recipe, rows: list[Row], versions: dict[str, str]) -> dict[str, Any]:
+def card_of(recipe: CollectionRecipe, rows: list[Row], versions: dict[str, str]) -> dict[str, Any]:
     """Everything the data card says, and every demonstration's row."""
     tasks = []
     for scene, task in recipe.tasks:
