@@ -30,7 +30,7 @@ _CAMERAS = {"external": EXTERNAL_CAMERA, "wrist": WRIST_CAMERA}
 
 
 @dataclass
-class _Episode:
+class _Played:
     """One episode: the expert's action at every step, where it was pushed, and the rows of kept moments."""
 
     answers: list[Float[Array, "7"]] = field(default_factory=list)
@@ -90,9 +90,9 @@ def suite_play(
     return SuiteSamples(**columns), scene.success()
 
 
-def _drive(scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, steps: int) -> _Episode:
+def _drive(scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, steps: int) -> _Played:
     expert, executed = TaskExpert(scene, Style.draw(int(rng.integers(2**31)))), _Disturbed(rng)
-    record, after = _Episode(), 0
+    record, after = _Played(), 0
     phase = int(rng.integers(EVERY)) if steps > EVERY else 0
     for step in range(steps):
         answer = expert.act(scene.state())
