@@ -1,5 +1,9 @@
 """What a scripted expert reads from a LIBERO simulator: positions, joints, boxes and contacts of the present moment."""
 
+import lerobot_policy_quantile.scenes.simulator  # noqa: F401  before MuJoCo is imported
+
+# isort: split
+
 from typing import Any
 
 import mujoco
