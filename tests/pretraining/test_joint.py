@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK
 from safetensors.torch import load_file
 
 from lerobot_policy_quantile.policy.base_checkpoint import (
@@ -158,6 +159,17 @@ def test_both_action_losses_train_the_expert_each_with_its_own_projection(run):
     direct = torch.autograd.grad(losses["action"], projections, allow_unused=True)
     assert direct[0] is None
     assert direct[1].abs().max() > 0
+
+
+def test_text_padding_that_all_rows_share_is_cut_and_changes_no_loss(run):
+    short = run.batches.draw(8, (0,), slice(0, 8))
+    before, _ = processors(run.statistics)
+    padded = JointBatches(embedded(), run.suites, before, SIDE, SMALL.suite_share).draw(8, (0,), slice(0, 8))
+    lengths = [batch.policy[OBS_LANGUAGE_ATTENTION_MASK].shape[1] for batch in (short, padded)]
+    assert lengths[0] == padded.policy[OBS_LANGUAGE_ATTENTION_MASK].sum(-1).max() < lengths[1]
+    student = Student(0, JOINT)
+    for name, loss in student.losses(short).items():
+        torch.testing.assert_close(loss, student.losses(padded)[name], rtol=1e-5, atol=1e-6)
 
 
 def test_noise_is_a_function_of_seed_update_and_process(run):

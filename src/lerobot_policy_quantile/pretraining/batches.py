@@ -1,11 +1,13 @@
 """Batches made by the policy's processors, with colour jitter. A batch is a function of seed and update."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
 from torch import Tensor
 
 from lerobot_policy_quantile.contract import CAMERA_KEYS
@@ -62,6 +64,17 @@ class Batches:
         raw["action"] = torch.from_numpy(samples.actions[rows, named])
         raw["action_is_pad"] = torch.from_numpy(~samples.valid[rows, named])
         return raw, targets_of(samples, rows, named, self._side, self._aims)
+
+
+def without_shared_padding(before: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """The processors `before`, then as many text tokens as the longest prompt of the batch has: half of them."""
+
+    def process(raw: dict[str, Any]) -> dict[str, Any]:
+        batch = before(raw)
+        longest = int(batch[OBS_LANGUAGE_ATTENTION_MASK].sum(-1).max())
+        return batch | {name: batch[name][:, :longest] for name in (OBS_LANGUAGE_TOKENS, OBS_LANGUAGE_ATTENTION_MASK)}
+
+    return process
 
 
 def observed(

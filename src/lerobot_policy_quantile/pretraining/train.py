@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lerobot_policy_quantile.policy.schedule import warmup_cosine
-from lerobot_policy_quantile.pretraining.batches import Batches
+from lerobot_policy_quantile.pretraining.batches import Batches, without_shared_padding
 from lerobot_policy_quantile.pretraining.gate import suite_errors, target_error
 from lerobot_policy_quantile.pretraining.generate import suite_files
 from lerobot_policy_quantile.pretraining.joint_batches import JointBatches, SuiteBatches
@@ -90,6 +90,7 @@ class Trainer:
         self.suites = load_suites(data, "train") if budget.suite_share else None
         self.statistics = statistics_of(samples, self.suites)
         before, self.after = processors(self.statistics)
+        before = without_shared_padding(before)
         side = VARIANT.image_size // VARIANT.patch_size
         self.batches: Batches | JointBatches = Batches(samples, before, side)
         self.held_out = Batches(held := load_split(data, "held_out"), before, side)
