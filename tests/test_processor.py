@@ -3,11 +3,13 @@
 import copy
 import json
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from lerobot.configs import PreTrainedConfig
+from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
 from lerobot.lerobot_types import TransitionKey
 from lerobot.policies.factory import make_policy as lerobot_make_policy
 from lerobot.policies.factory import make_pre_post_processors
@@ -17,11 +19,12 @@ from lerobot.processor.converters import create_transition
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
+from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint, base_statistics
 from lerobot_policy_quantile.policy.normalisation import (
     SMALLEST_RANGE,
     exact_statistics,
     normalisation_range,
-    put_exact_quantiles,
+    put_statistics,
     write_exact_statistics,
 )
 from lerobot_policy_quantile.policy.tokenizer import load_tokenizer
@@ -209,7 +212,7 @@ def test_exact_quantiles_are_the_datas_and_lerobots_are_not(tmp_path):
     np.testing.assert_allclose([exact["q01"], exact["q99"]], expected, rtol=1e-6)
     assert abs(np.stack([dataset.meta.stats["action"][name] for name in ("q01", "q99")]) - expected).max() > 0.01
     theirs = copy.deepcopy(before := dataset.meta.stats)
-    put_exact_quantiles(dataset.meta)
+    put_statistics(dataset.meta, make_config())
     np.testing.assert_allclose(dataset.meta.stats["action"]["q99"], expected[1], rtol=1e-6)
     assert "mean" in dataset.meta.stats["action"]
     np.testing.assert_equal(before, theirs)  # the old statistics, which others may hold, are what they were
@@ -231,6 +234,34 @@ def test_a_new_policys_processors_are_exact_and_the_datasets_metadata_is_left_al
     np.testing.assert_equal(dataset.meta.stats, theirs)
     _, after = make_pre_post_processors(policy.config, dataset_stats=STATS)
     torch.testing.assert_close(after(torch.ones(4, 3))[0], STATS["action"]["q99"])
+
+
+def base_sized(**settings):
+    """A configuration with the base's cameras, states and actions."""
+    saved = PreTrainedConfig.from_pretrained(base_checkpoint())
+    return replace(saved, backbone_weights="base", normalise_by="base", **settings)
+
+
+def test_a_policy_that_starts_at_the_base_can_keep_the_ranges_in_which_its_vlm_reads_states():
+    config = base_sized()
+    ranges = base_statistics(config)
+    others = {key: {end: 3 * values for end, values in ends.items()} for key, ends in ranges.items()}
+    _, after = make_quantile_pre_post_processors(config, others)
+    torch.testing.assert_close(after(torch.ones(1, 7))[0], ranges["action"]["q99"])
+    _, after = make_quantile_pre_post_processors(replace(config, normalise_by="dataset"), others)
+    torch.testing.assert_close(after(torch.ones(1, 7))[0], others["action"]["q99"])
+    meta = SimpleNamespace(stats={"action": {"q99": torch.zeros(7), "mean": torch.zeros(7)}})
+    put_statistics(meta, config)  # as when training of a saved policy goes on
+    torch.testing.assert_close(meta.stats["action"]["q99"], ranges["action"]["q99"])
+    assert "mean" in meta.stats["action"]
+
+
+def test_ranges_of_the_base_are_refused_for_other_weights_and_other_sizes():
+    with pytest.raises(ValueError, match=r"normalise_by must be 'dataset' where backbone_weights is not 'base'"):
+        make_config(normalise_by="base", backbone_weights="none")
+    small = base_sized(output_features={"action": PolicyFeature(FeatureType.ACTION, (3,))}, grippers=None)
+    with pytest.raises(ValueError, match=r"normalise_by must be 'dataset' for action of shape \(3,\)"):
+        make_quantile_pre_post_processors(small, {})
 
 
 def test_exact_quantiles_can_be_written_to_the_dataset(tmp_path):

@@ -36,6 +36,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "anchor": ("shared", "detached"),
     "query": ("zero", "noise", "vlm"),
     "output_projection": ("inherited", "fresh"),
+    "normalise_by": ("dataset", BASE),
     "dtype": ("float32", "bfloat16"),
 }
 
@@ -91,6 +92,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     max_state_dim: int = 32  # the longest state accepted
     tokenizer: str | None = None  # "shipped", a local folder, or a hub id; None: the backbone's own
     tokenizer_max_length: int | None = None  # None: the backbone's own
+    normalise_by: str = "dataset"  # dataset | base: ranges of states and actions; a frozen base reads states in its own
     normalization_mapping: dict[str, NormalizationMode] = field(  # by kind of feature; QUANTILES: q01 to -1, q99 to 1
         default_factory=lambda: {
             "VISUAL": NormalizationMode.IDENTITY,
@@ -145,6 +147,9 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
                 yield from self._unless(getattr(self, name) == default, name, f"{default!r} with head = {self.head!r}")
         if self.backbone_weights == BASE:
             yield from self._unless(self.backbone == "tiny", "backbone", "'tiny' with backbone_weights = 'base'")
+        if self.normalise_by == BASE:
+            fits = self.weights_source == BASE
+            yield from self._unless(fits, "normalise_by", "'dataset' where backbone_weights is not 'base'")
         if self.prefix_cache is not None:
             yield from self._unless(bool(self.prefix_cache), "prefix_cache", "'memory', a folder, or null")
             yield from self._unless(self.freeze_vlm, "freeze_vlm", "true with a prefix_cache")

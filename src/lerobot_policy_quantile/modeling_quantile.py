@@ -38,7 +38,7 @@ from lerobot_policy_quantile.policy.initial_weights import find_initial_weights
 from lerobot_policy_quantile.policy.label_noise import keep_labels, keyed_generator
 from lerobot_policy_quantile.policy.micro_batches import in_micro_batches
 from lerobot_policy_quantile.policy.model_card import lerobots_card, make_model_card
-from lerobot_policy_quantile.policy.normalisation import exact_quantiles_of, put_exact_quantiles
+from lerobot_policy_quantile.policy.normalisation import exact_quantiles_of, put_statistics
 from lerobot_policy_quantile.policy.parameter_groups import parameter_groups
 from lerobot_policy_quantile.policy.prefix_reuse import PrefixReuse
 from lerobot_policy_quantile.policy.tokenizer import load_tokenizer
@@ -304,12 +304,12 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
 
         `dataset_meta` is what LeRobot's `make_policy` hands over when a saved policy is trained on. The trainer then
         fills the saved processors from `dataset_meta.stats`, without a call into this package: here, and nowhere else,
-        the metadata in memory gets other statistics, those with exact q01 and q99.
+        the metadata in memory gets other statistics, those with exact q01 and q99 or the base's (`normalise_by`).
         """
         saved = saved_config(pretrained_name_or_path, kwargs)
         require_same_meaning(saved, saved if config is None else config)
-        if kwargs.get("dataset_meta") is not None:
-            put_exact_quantiles(kwargs["dataset_meta"])
+        if (dataset_meta := kwargs.get("dataset_meta")) is not None:
+            put_statistics(dataset_meta, config or saved)
         kwargs |= {"strict": True, "load_backbone_weights": False}
         policy: Self = super().from_pretrained(pretrained_name_or_path, config=config or saved, **kwargs)
         if (correlation := stored_copula(pretrained_name_or_path)) is not None:

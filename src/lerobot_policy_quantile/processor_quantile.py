@@ -29,8 +29,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from lerobot_policy_quantile.backbone.variants import VARIANTS
-from lerobot_policy_quantile.configuration_quantile import QuantileConfig
+from lerobot_policy_quantile.configuration_quantile import BASE, QuantileConfig
 from lerobot_policy_quantile.core._devices import send
+from lerobot_policy_quantile.policy.base_checkpoint import base_statistics
 from lerobot_policy_quantile.policy.normalisation import needed_statistics, with_exact_quantiles
 from lerobot_policy_quantile.policy.tokenizer import (
     fit_tokenizer,
@@ -167,10 +168,13 @@ def make_quantile_pre_post_processors(
 
     A dataset's own statistics are made exact (q01, q99 of all frames) if the dataset is known: from `dataset_meta`, or
     from the note of it that LeRobot's `make_policy` leaves in the configuration. Other statistics are taken as given.
+    With `normalise_by = "base"` the base's take their place.
     """
     stats = dataset_stats or {}
     dataset_meta = getattr(config, "_runtime_dataset_meta", None) if dataset_meta is None else dataset_meta
-    if dataset_meta is not None:
+    if config.normalise_by == BASE:
+        stats = {**stats, **base_statistics(config)}
+    elif dataset_meta is not None:
         stats = with_exact_quantiles(stats, dataset_meta)
     default = make_default_policy_processor_steps(config, needed_statistics(config.normalization_mapping, stats))
     variant = VARIANTS[config.backbone]

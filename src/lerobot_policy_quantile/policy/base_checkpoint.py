@@ -40,6 +40,23 @@ def base_checkpoint() -> Path:
     return folder
 
 
+def base_statistics(config: "QuantileConfig", folder: Path | None = None) -> dict[str, dict[str, "Tensor"]]:
+    """Feature -> q01 and q99 of the base's pretraining data, in which its VLM reads states; must fit the policy's."""
+    from safetensors.torch import load_file
+
+    (file,) = (folder or base_checkpoint()).glob("policy_preprocessor_step_*_normalizer_processor.safetensors")
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, values in load_file(file).items():
+        feature, _, end = name.rpartition(".")
+        found.setdefault(feature, {})[end] = values
+    features = {**config.input_features, **config.output_features}
+    for feature, ends in found.items():
+        shape = tuple(features[feature].shape) if feature in features else None
+        if shape != (ours := tuple(ends["q01"].shape)):
+            raise ValueError(f"normalise_by must be 'dataset' for {feature} of shape {shape}: the base has {ours}")
+    return found
+
+
 def load_base_weights(
     backbone: "Backbone", head: "Head", folder: Path | None = None, *, output_projection: str = "inherited"
 ) -> "LoadReport":

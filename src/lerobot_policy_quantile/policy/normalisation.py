@@ -7,7 +7,7 @@ are read from all frames instead.
 
 New processors take them from `exact_quantiles_of`, which changes nothing of its caller's. The processors of a saved
 policy that LeRobot's trainer fine-tunes are filled by the trainer itself, straight from the metadata in memory; there
-`put_exact_quantiles` must come first.
+`put_statistics` must come first.
 """
 
 import json
@@ -23,6 +23,9 @@ import pyarrow.parquet as pq
 from lerobot.configs import NormalizationMode
 from lerobot.utils.constants import ACTION, OBS_STATE
 from numpy.typing import NDArray
+
+from lerobot_policy_quantile.configuration_quantile import BASE
+from lerobot_policy_quantile.policy.base_checkpoint import base_statistics
 
 NORMALISED_KEYS = (OBS_STATE, ACTION)
 
@@ -105,9 +108,16 @@ def with_exact_quantiles(statistics: Mapping[str, Mapping[str, Any]], dataset_me
     return found
 
 
-def put_exact_quantiles(dataset_meta: Any) -> None:
-    """Give a dataset's metadata, in memory, statistics with exact q01 and q99; its old ones are not written to."""
-    dataset_meta.stats = with_exact_quantiles(dataset_meta.stats or {}, dataset_meta)
+def put_statistics(dataset_meta: Any, config: Any) -> None:
+    """Give a dataset's metadata, in memory, the statistics that the policy normalises by; its old ones are not written
+    to.
+    """
+    stats = dataset_meta.stats or {}
+    if config.normalise_by == BASE:
+        ours = {key: {**stats.get(key, {}), **ends} for key, ends in base_statistics(config).items()}
+        dataset_meta.stats = {**stats, **ours}
+    else:
+        dataset_meta.stats = with_exact_quantiles(stats, dataset_meta)
 
 
 def needed_statistics(
