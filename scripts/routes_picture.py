@@ -12,7 +12,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from lerobot_policy_quantile.studies.two_demo.records import Arm, RolloutRecord, load_study
-from lerobot_policy_quantile.studies.two_demo.report.names import decoder_name, is_deterministic
+from lerobot_policy_quantile.studies.two_demo.report.names import decoder_name
+from lerobot_policy_quantile.studies.two_demo.result import is_deterministic
 
 PANEL, CAPTION, GAP = 224, 44, 6
 FRAMES, HOLD = 48, 10

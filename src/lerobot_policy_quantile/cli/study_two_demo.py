@@ -162,11 +162,13 @@ def _run(out: Path, settings: "StudySettings", base: str, workers: int, *, repor
 def _print(found: "Study") -> None:
     from rich.console import Console
 
-    from lerobot_policy_quantile.studies.two_demo.table import DETERMINISTIC_NOTE, arm_table, cost_lines
+    from lerobot_policy_quantile.studies.two_demo.table import DETERMINISTIC_NOTE, arm_table, cost_lines, nearby_table
 
     console = Console()
     for arm in found.arms:
         console.print(arm_table(arm))
+        if (nearby := nearby_table(arm)) is not None:
+            console.print(nearby)
     typer.echo(DETERMINISTIC_NOTE)
     for line in cost_lines(found):
         typer.echo(line)

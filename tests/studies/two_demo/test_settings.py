@@ -1,12 +1,15 @@
 """Settings are read from small files, checked, and fixed for a folder."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
+from lerobot_policy_quantile.scenes.contract import make_scene
 from lerobot_policy_quantile.studies.two_demo import settings as module
-from lerobot_policy_quantile.studies.two_demo.closed_loop import TURN, arm_plan
+from lerobot_policy_quantile.studies.two_demo.closed_loop import TURN, SameStart, arm_plan
 from lerobot_policy_quantile.studies.two_demo.paper import FREE, OBSTACLE
 from lerobot_policy_quantile.studies.two_demo.settings import StudySettings, changed, fix_settings, load_settings
 
@@ -53,6 +56,38 @@ def test_decoders_take_turns_so_that_half_a_run_has_half_of_each():
     assert plan[: len(early)] == early
     models = [one.policy for one, two in pairwise([*plan, None]) if two is None or one.policy != two.policy]
     assert len(models) <= 2 * len({key.policy for key in plan}), "every head's model is loaded once per turn"
+
+
+def test_nearby_starts_belong_to_deterministic_decoders_and_come_last():
+    settings = StudySettings(episodes=3, nearby_starts=4)
+    plan = list(arm_plan("embedded", settings))
+    nearby = [key for key in plan if key.index]
+    assert plan[-len(nearby) :] == nearby
+    assert {(key.policy, key.decoder) for key in nearby} == {
+        ("quantile-0", "median"),
+        ("l1-0", "own"),
+        ("l2-0", "own"),
+    }
+    assert len(nearby) == len(set(nearby)) == 3 * 4
+    assert plan[: -len(nearby)] == list(arm_plan("embedded", replace(settings, nearby_starts=0)))
+
+
+def test_a_nearby_start_is_a_centimetre_or_so_away_and_the_same_every_time():
+    world = SameStart(make_scene("embedded", camera_size=32))
+    try:
+        hands = []
+        for index in (0, 1, 2, 1, 0):
+            world.reset(0, index, 5)
+            hands.append(world.state()[:3])
+            assert set(world.frames()) == {"external", "wrist"}
+        shared, one, two, again, back = hands
+        np.testing.assert_array_equal(back, shared)
+        np.testing.assert_array_equal(again, one)
+        away = [np.linalg.norm(hand - shared) for hand in (one, two)]
+        assert 0.003 < min(away) <= max(away) < 0.03
+        assert np.linalg.norm(one - two) > 0.003
+    finally:
+        world.close()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from rich.console import Console
 
 from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
@@ -28,16 +29,28 @@ TURN = 10
 """Episodes of every decoder of a head before the next head's model takes its place."""
 
 
+NUDGE_STEPS, NUDGE, OPEN = 3, 0.33, -1.0
+"""Control steps from the shared start to a nearby one, their speed, which is the demonstrations', and the gripper's
+command: the hand ends a centimetre or so away."""
+
+
 class SameStart:
-    """A scene whose episodes all begin in the demonstrations' start; a key's seed numbers the episode's noise only."""
+    """A scene whose episodes all begin in the demonstrations' start, or near it; a key's seed numbers the episode's
+    noise only. Its index is 0 at the shared start and the number of a nearby one otherwise.
+    """
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self.versions: Mapping[str, str] = {**scene.versions, "environment_seed": str(ENVIRONMENT_SEED)}
 
     def reset(self, task: int, index: int, seed: int) -> None:
-        """Begin at the shared start."""
-        self._scene.reset(task, index, ENVIRONMENT_SEED)
+        """Begin at the shared start, and for a nearby one move the hand a little in a direction of its own."""
+        self._scene.reset(task, KEY[1], ENVIRONMENT_SEED)
+        if start := index - KEY[1]:
+            way = np.random.default_rng([ENVIRONMENT_SEED, start]).normal(size=3)
+            nudge = np.concatenate([NUDGE * way / np.linalg.norm(way), np.zeros(3), [OPEN]])
+            for step in range(NUDGE_STEPS):
+                self._scene.step(nudge, observe=step == NUDGE_STEPS - 1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scene, name)
@@ -72,11 +85,17 @@ def arm_plan(arm: str, settings: StudySettings) -> Plan:
     """Every (head, decoder, training seed, episode) of an arm; what is compared sees the same noise.
 
     Decoders take turns, episode by episode, and heads every `TURN` episodes, so that a model is loaded once per turn: a
-    run that has come half-way has about half of every decoder's episodes.
+    run that has come half-way has about half of every decoder's episodes. Nearby starts come last.
     """
     task, index, _ = KEY
     numbers = {pair: settings.arm_episodes(*pair) for pair in settings.arm_decoders(arm)}
     episodes = sorted(set().union(*numbers.values()))
+    nearby = tuple(
+        EpisodeKey(arm, task, index + start, settings.first_episode, records.policy_name(head, training_seed), decoder)
+        for training_seed in settings.training_seeds
+        for head, decoder in numbers
+        for start in settings.arm_starts(head, decoder)
+    )
     return Plan(
         tuple(
             EpisodeKey(arm, task, index, episode, records.policy_name(head, training_seed), decoder)
@@ -87,6 +106,7 @@ def arm_plan(arm: str, settings: StudySettings) -> Plan:
             for (own, decoder), its in numbers.items()
             if own == head and episode in its
         )
+        + nearby
     )
 
 
@@ -113,4 +133,4 @@ def repeat_checks(folder: Path, settings: StudySettings) -> list[records.Check]:
 
 
 def _median_rows(rows: list[Row], policy: str) -> list[Row]:
-    return [row for row in rows if row.key.policy == policy and row.key.decoder == "median"]
+    return [row for row in rows if (row.key.policy, row.key.decoder, row.key.index) == (policy, "median", KEY[1])]

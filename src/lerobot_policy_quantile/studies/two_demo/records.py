@@ -181,6 +181,11 @@ class RolloutRecord:
     levels: Float[Array, " k"] | None = None
 
     @property
+    def start(self) -> int:
+        """0: the demonstrations'; else the number of one near it."""
+        return self.key.index
+
+    @property
     def success(self) -> bool:
         """The environment's flag became true."""
         return self.status == "success"
@@ -232,12 +237,20 @@ class Arm:
     curves: Mapping[int, Mapping[str, Curve]] = field(default_factory=dict)  # training seed -> head -> curve
     draws: Mapping[int, FirstDraws] = field(default_factory=dict)  # training seed ->
     costs: Mapping[int, tuple[Cost, ...]] = field(default_factory=dict)  # training seed ->
-    rollouts: tuple[RolloutRecord, ...] = ()
+    rollouts: tuple[RolloutRecord, ...] = ()  # from the demonstrations' start
+    nearby: tuple[RolloutRecord, ...] = ()  # deterministic decoders from starts near it
 
     def results(self) -> list[Result]:
         """One line per head and decoder, in the order of first appearance in the study's settings."""
+        return self._grouped(self.rollouts)
+
+    def nearby_results(self) -> list[Result]:
+        """The same over nearby starts; the paper has none."""
+        return [replace(result, paper=None) for result in self._grouped(self.nearby)]
+
+    def _grouped(self, rollouts: tuple[RolloutRecord, ...]) -> list[Result]:
         groups: dict[tuple[str, str], list[RolloutRecord]] = {}
-        for rollout in self.rollouts:
+        for rollout in rollouts:
             groups.setdefault((rollout.head, rollout.decoder), []).append(rollout)
         return [self._result(head, decoder, members) for (head, decoder), members in groups.items()]
 
@@ -282,6 +295,7 @@ def _load_arm(folder: Path, settings: Mapping[str, Any]) -> Arm:
     places = Places(**values)
     seeds = [seed for seed in training_seeds(settings) if seed_folder(folder, seed).is_dir()]
     demonstrations, control = load_demonstrations(folder, facts)
+    rollouts = _load_rollouts(folder, settings, facts, places)
     return Arm(
         name=folder.name,
         folder=folder,
@@ -296,7 +310,8 @@ def _load_arm(folder: Path, settings: Mapping[str, Any]) -> Arm:
         curves={s: found for s in seeds if (found := _load_curves(seed_folder(folder, s) / CURVES))},
         draws={s: _load_draws(path) for s in seeds if (path := seed_folder(folder, s) / DRAWS).is_file()},
         costs={s: _load_costs(path) for s in seeds if (path := seed_folder(folder, s) / COST).is_file()},
-        rollouts=_load_rollouts(folder, settings, facts, places),
+        rollouts=tuple(rollout for rollout in rollouts if rollout.start == 0),
+        nearby=tuple(rollout for rollout in rollouts if rollout.start),
     )
 
 

@@ -2,7 +2,17 @@
 
 from dataclasses import dataclass
 
+from lerobot_policy_quantile.contract import OWN_DECODER
+from lerobot_policy_quantile.core.decoders import PRESETS
 from lerobot_policy_quantile.evaluation.tables.intervals import over_seeds
+
+
+def is_deterministic(head: str, decoder: str) -> bool:
+    """Whether repeats of an episode cannot differ: regression heads, the median, the densest interval."""
+    if decoder == OWN_DECODER:
+        return head in ("l1", "l2")
+    preset = PRESETS.get(decoder.partition("(")[0])
+    return preset is not None and preset.deterministic
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from lerobot_policy_quantile.core._checks import require_choice
-from lerobot_policy_quantile.core.decoders import PRESETS, canonical_text
+from lerobot_policy_quantile.core.decoders import canonical_text
 from lerobot_policy_quantile.scenes.libero.wording import require_wording
 from lerobot_policy_quantile.studies.two_demo.paper import OWN
 from lerobot_policy_quantile.studies.two_demo.records import HEADS, STUDY, training_seeds
+from lerobot_policy_quantile.studies.two_demo.result import is_deterministic
 from lerobot_policy_quantile.util.files import write_text
 from lerobot_policy_quantile.util.names import nearest
 from lerobot_policy_quantile.util.wording import BDDL
@@ -22,9 +23,9 @@ SCENES = {"embedded": "embedded", "libero": "libero_object"}
 MEDIAN_REPEATS = 2
 """Median episodes per trained policy: their actions and simulator states must be the same (a check)."""
 DEVICES, PROJECTIONS, PROMPTS = ("cpu", "cuda", "mps"), ("inherited", "fresh"), ("base", "new")
-OLDER = {"wording": BDDL, "output_projection": "inherited", "prompts": "base", "device": "cpu"}
+OLDER = {"wording": BDDL, "output_projection": "inherited", "prompts": "base", "device": "cpu", "nearby_starts": 0}
 """What folders meant that are older than these fields."""
-MAY_GROW = ("scenes", "obstacle", "seeds", "episodes", "decoders", "obstacle_decoders")
+MAY_GROW = ("scenes", "obstacle", "seeds", "episodes", "nearby_starts", "decoders", "obstacle_decoders")
 """Fields that a folder's study may be given more of; all others stay as they were begun."""
 
 
@@ -47,6 +48,9 @@ class StudySettings:
     """Of the peak learning rate, at the last update."""
     episodes: int = 10
     """Per stochastic decoder and training seed; a deterministic one runs once."""
+    nearby_starts: int = 0
+    """Starts a centimetre or so from the demonstrations', from which deterministic decoders run, too: a rate instead of
+    one outcome that rounding may decide."""
     first_episode: int = 0
     """Number of the first evaluation episode: other numbers are free for trying things out."""
     draws: int = 1000
@@ -80,7 +84,7 @@ class StudySettings:
         for name in ("seeds", "updates", "episodes", "draws", "camera_size", "limit", "obstacle_limit"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("first_seed", "first_episode"):
+        for name in ("first_seed", "first_episode", "nearby_starts"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
         for name in ("learning_rate", "head_learning_rate", "prompt_learning_rate"):
@@ -116,11 +120,15 @@ class StudySettings:
         """Numbers of the episodes of a (head, decoder) pair."""
         if (head, decoder) == ("quantile", "median"):
             count = MEDIAN_REPEATS
-        elif head in ("l1", "l2") or (head == "quantile" and PRESETS[decoder.partition("(")[0]].deterministic):
+        elif is_deterministic(head, decoder):
             count = 1
         else:
             count = self.episodes
         return range(self.first_episode, self.first_episode + count)
+
+    def arm_starts(self, head: str, decoder: str) -> range:
+        """Numbers of the nearby starts of a (head, decoder) pair; 0 is the demonstrations'."""
+        return range(1, 1 + self.nearby_starts * is_deterministic(head, decoder))
 
     def record(self, base: str) -> dict[str, Any]:
         """What goes into study.json."""

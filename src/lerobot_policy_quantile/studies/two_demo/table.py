@@ -6,6 +6,7 @@ from lerobot_policy_quantile.studies.two_demo.records import Arm, Cost, Study
 from lerobot_policy_quantile.studies.two_demo.result import Result
 from lerobot_policy_quantile.util.tables import boxed
 
+NEARBY_TITLE = "one answer per observation, from starts a centimetre or so from the demonstrations'"
 DETERMINISTIC_NOTE = (
     "median, L1 and L2 run one episode per training seed (the median twice, as a check); a close one is decided by"
     " rounding and may end differently on another processor"
@@ -16,6 +17,12 @@ COLUMNS = ("head", "decoder", "success", "rate", "95 % interval", "paper", "pass
 def arm_table(arm: Arm) -> Table:
     """One line per head and decoder; sides are those of the successes."""
     return boxed(f"{arm.name}: {arm.instruction}", COLUMNS, map(row, arm.results()))
+
+
+def nearby_table(arm: Arm) -> Table | None:
+    """Deterministic decoders over nearby starts; None without any."""
+    results = arm.nearby_results()
+    return boxed(f"{arm.name}: {NEARBY_TITLE}", COLUMNS, map(row, results)) if results else None
 
 
 def row(result: Result) -> tuple[str, ...]:

@@ -2,7 +2,8 @@ import pytest
 
 from lerobot_policy_quantile.core.decoders import PRESETS
 from lerobot_policy_quantile.drawing.palette import colour
-from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name, is_deterministic
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name
+from lerobot_policy_quantile.studies.two_demo.result import is_deterministic
 
 
 def test_every_head_has_a_colour():

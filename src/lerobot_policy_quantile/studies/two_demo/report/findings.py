@@ -9,9 +9,9 @@ from itertools import product
 
 from lerobot_policy_quantile.studies.two_demo.records import Arm, Study, training_seeds
 from lerobot_policy_quantile.studies.two_demo.report.closed_loop import results_of, setting_name
-from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name, is_deterministic
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name
 from lerobot_policy_quantile.studies.two_demo.report.training import mean_costs
-from lerobot_policy_quantile.studies.two_demo.result import Result
+from lerobot_policy_quantile.studies.two_demo.result import Result, is_deterministic
 
 PAPER_EPISODES = 100
 PAPER_UPDATES = 6000
@@ -21,6 +21,7 @@ ENOUGH_POLICIES = 3
 """Trained policies from which on deterministic episodes are judged. Each trained policy decides its one episode, and a
 close one is decided by rounding: the same command can end differently on another processor."""
 UNJUDGED = "too few to judge"
+HALF = 50.0  # per cent
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,9 @@ def _summary_of(arm: Arm) -> str:
     if single:
         told = ", ".join(f"{decoder_name(r.head, r.decoder)} {r.success}/{r.episodes}" for r in single)
         sentences.append(f"One answer per observation: {told}.")
+    if nearby := arm.nearby_results():
+        told = ", ".join(f"{decoder_name(r.head, r.decoder)} {r.success}/{r.episodes}" for r in nearby)
+        sentences.append(f"From nearby starts: {told}.")
     best = best_samplers(arm)
     tried = sum(r.head == "quantile" and not is_deterministic(r.head, r.decoder) for r in results)
     if best and not best[0].success:
@@ -148,6 +152,13 @@ def _claims_of(arm: Arm) -> list[tuple[str, str, str]]:
         seen = ", ".join(f"{decoder_name(r.head, r.decoder)} {r.rate:.0f} %" for r in single)
         statement = f"{setting_name(arm)}: median, L1 and L2 {'fail' if arm.obstacle else 'succeed'} always"
         found.append((statement, seen, judge_single(all(r.rate == wanted for r in single))))
+    if nearby := arm.nearby_results():
+        seen = ", ".join(
+            f"{decoder_name(r.head, r.decoder)} {r.success}/{r.episodes} ({r.interval_words} %)" for r in nearby
+        )
+        verb = "fail" if arm.obstacle else "succeed"
+        statement = f"{setting_name(arm)}: from nearby starts median, L1 and L2 {verb} more often than not"
+        found.append((statement, seen, _mostly(nearby, success=not arm.obstacle)))
     best, median = next(iter(best_samplers(arm)), None), next((r for r in results if r.decoder == "median"), None)
     if arm.obstacle and best is not None and median is not None:
         seen = f"best {best.rate:.0f} %, median {median.rate:.0f} %"
@@ -162,6 +173,14 @@ def _claims_of(arm: Arm) -> list[tuple[str, str, str]]:
         statement = f"{setting_name(arm)}: flow matching stays below quantile sampling"
         found.append((statement, seen, _holds(flow.rate < best.rate)))
     return found
+
+
+def _mostly(results: Sequence[Result], *, success: bool) -> str:
+    """Whether every rate is on one side of a half; told by the 95 % intervals."""
+    sides = [r.interval if success else (100 - r.interval[1], 100 - r.interval[0]) for r in results]
+    if all(low > HALF for low, _ in sides):
+        return "holds"
+    return "does not hold" if any(high < HALF for _, high in sides) else "cannot be told"
 
 
 def _enough_policies(arm: Arm) -> bool:

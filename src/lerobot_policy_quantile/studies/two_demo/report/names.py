@@ -37,11 +37,3 @@ def decoder_name(head: str, decoder: str) -> str:
         low = unusual.pop("l")
         name = f"{name} in [{low:g}, {1 - low:g}]"
     return ", ".join([name, *(f"{key}={value:g}" for key, value in unusual.items())])
-
-
-def is_deterministic(head: str, decoder: str) -> bool:
-    """Whether repeats of an episode cannot differ: regression heads, the median, the densest interval."""
-    if decoder == OWN_DECODER:
-        return head in ("l1", "l2")
-    preset = PRESETS.get(decoder.partition("(")[0])
-    return preset is not None and preset.deterministic

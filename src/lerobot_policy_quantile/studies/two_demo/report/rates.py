@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from lerobot_policy_quantile.drawing.figure import Figure, LegendEntry
 from lerobot_policy_quantile.drawing.svg import BOTTOM, PERCENT, TOP, WIDTH, Axis, Panel
-from lerobot_policy_quantile.studies.two_demo.report.names import decoder_name, is_deterministic
-from lerobot_policy_quantile.studies.two_demo.result import Result
+from lerobot_policy_quantile.studies.two_demo.report.names import decoder_name
+from lerobot_policy_quantile.studies.two_demo.result import Result, is_deterministic
 
 CAPTION = (
     "Dots: our success rate, with its 95 % interval over training seeds and episodes, and the counts at the right."

@@ -5,9 +5,9 @@ from statistics import median
 
 from lerobot_policy_quantile.drawing.figure import Figure
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
-from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name, is_deterministic
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name
 from lerobot_policy_quantile.studies.two_demo.report.rates import Rates, rates_figure
-from lerobot_policy_quantile.studies.two_demo.result import Result
+from lerobot_policy_quantile.studies.two_demo.result import Result, is_deterministic
 from lerobot_policy_quantile.studies.two_demo.summary import ArmSummary, Outcomes, pooled
 from lerobot_policy_quantile.util.tables import markdown
 
