@@ -257,7 +257,7 @@ def test_a_policy_that_starts_at_the_base_can_keep_the_ranges_in_which_its_vlm_r
 
 
 def test_ranges_of_the_base_are_refused_for_other_weights_and_other_sizes():
-    with pytest.raises(ValueError, match=r"normalise_by must be 'dataset' where backbone_weights is not 'base'"):
+    with pytest.raises(ValueError, match=r"must be 'dataset' where backbone_weights is not a shipped base"):
         make_config(normalise_by="base", backbone_weights="none")
     small = base_sized(output_features={"action": PolicyFeature(FeatureType.ACTION, (3,))}, grippers=None)
     with pytest.raises(ValueError, match=r"normalise_by must be 'dataset' for action of shape \(3,\)"):

@@ -21,8 +21,9 @@ SHIPPED_TOKENIZER = "shipped"
 
 PALIGEMMA_TOKENIZER = "google/paligemma-3b-pt-224"
 
-BASE, NO_WEIGHTS = "base", "none"
-"""As `backbone_weights`: the checkpoint of the tiny variant inside this package; random weights."""
+BASE, SUITES_BASE, NO_WEIGHTS = "base", "base_suites", "none"
+"""As `backbone_weights`: the checkpoints of the tiny variant inside this package; random weights."""
+SHIPPED_BASES = (BASE, SUITES_BASE)
 DEFAULT_WEIGHTS = {"pi05": "lerobot/pi05_base", "tiny": BASE}
 """Default initial weights of a new policy's backbone; a variant that is not listed has no checkpoint."""
 
@@ -58,7 +59,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     # Backbone
     backbone: str = "pi05"  # pi05 (full size) | small | tiny (laptop CPU)
     backbone_layers: list[int] | None = None  # of a truncated checkpoint: [Gemma and expert, SigLIP]; null: all
-    backbone_weights: str | None = None  # pi05 checkpoint (folder, hub id), "base" (tiny), "none"; null: the backbone's
+    backbone_weights: str | None = None  # pi05 checkpoint, "base" or "base_suites" (tiny), "none"; null: the backbone's
     freeze_vlm: bool = True  # false trains the VLM, too
     random_vlm: bool = False  # a frozen VLM of random weights is meant, with backbone_weights = none
     gradient_checkpointing: bool = False  # less memory, more time: activations are computed again going backward
@@ -145,11 +146,12 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
         if self.head != "quantile" and self.head in CHOICES["head"]:
             for name, default in QUANTILE_ONLY.items():
                 yield from self._unless(getattr(self, name) == default, name, f"{default!r} with head = {self.head!r}")
-        if self.backbone_weights == BASE:
-            yield from self._unless(self.backbone == "tiny", "backbone", "'tiny' with backbone_weights = 'base'")
+        if self.backbone_weights in SHIPPED_BASES:
+            fits = self.backbone == "tiny"
+            yield from self._unless(fits, "backbone", f"'tiny' with backbone_weights = {self.backbone_weights!r}")
         if self.normalise_by == BASE:
-            fits = self.weights_source == BASE
-            yield from self._unless(fits, "normalise_by", "'dataset' where backbone_weights is not 'base'")
+            fits = self.weights_source in SHIPPED_BASES
+            yield from self._unless(fits, "normalise_by", "'dataset' where backbone_weights is not a shipped base")
         if self.prefix_cache is not None:
             yield from self._unless(bool(self.prefix_cache), "prefix_cache", "'memory', a folder, or null")
             yield from self._unless(self.freeze_vlm, "freeze_vlm", "true with a prefix_cache")
@@ -188,7 +190,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
 
     @property
     def weights_source(self) -> str:
-        """Where a new policy's backbone starts: a folder, a hub id, "base" or "none"."""
+        """Where a new policy's backbone starts: a folder, a hub id, a shipped base or "none"."""
         return self.backbone_weights or DEFAULT_WEIGHTS.get(self.backbone, NO_WEIGHTS)
 
     @property

@@ -1,7 +1,7 @@
-"""The base checkpoint of the tiny variant, shipped with the package, and policies that start from it.
+"""The base checkpoints of the tiny variant, shipped with the package, and policies that start from them.
 
-The folder `base` holds nothing else: a saved policy like any other, made by `qhead pretrain`; its README.md says from
-what.
+`base` knows the embedded scene and LIBERO-Object, `base_suites` all four LIBERO suites, too. Their folders hold nothing
+else: saved policies like any other, made by `qhead pretrain`; each README.md says from what.
 """
 
 from pathlib import Path
@@ -24,7 +24,9 @@ PROMPTS = f"{BACKBONE}prompts"
 HEIGHT = 2
 """The hand's height among the state values."""
 BASE_GROUND = 0.8
-"""The embedded scene's table top, from which the base's heights are reckoned."""
+"""The embedded scene's table top, from which the heights of a base for one ground are reckoned."""
+AT_WORK = 0.2
+"""Height of a working hand above the ground: a base that has it in its range knows that ground."""
 OUTPUT = "head.projection."
 FLOW_FILE, FLOW_PROJECTION = "flow_projection.safetensors", "flow_projection."
 """The output projection of a base that was pretrained by flow matching too, beside the direct one in `WEIGHTS`."""
@@ -32,11 +34,11 @@ FRESH = "query_projection."
 """A part of the backbone that is never taken over."""
 
 
-def base_checkpoint() -> Path:
-    """The folder of the shipped checkpoint: config.json, model.safetensors, both processors, README.md."""
-    folder = Path(__file__).parent / "base"
+def base_checkpoint(name: str = "base") -> Path:
+    """The folder of a shipped checkpoint: config.json, model.safetensors, both processors, README.md."""
+    folder = Path(__file__).parent / name
     if not (folder / WEIGHTS).is_file():
-        raise ValueError(f"the package must hold {WEIGHTS} in {folder}; make it with: qhead pretrain --out runs/base")
+        raise ValueError(f"the package must hold {WEIGHTS} in {folder}; make it with qhead pretrain")
     return folder
 
 
@@ -44,7 +46,9 @@ def base_statistics(config: "QuantileConfig", folder: Path | None = None) -> dic
     """Feature -> q01 and q99 of the base's pretraining data, in which its VLM reads states; must fit the policy's."""
     from safetensors.torch import load_file
 
-    (file,) = (folder or base_checkpoint()).glob("policy_preprocessor_step_*_normalizer_processor.safetensors")
+    (file,) = (folder or base_checkpoint(config.weights_source)).glob(
+        "policy_preprocessor_step_*_normalizer_processor.safetensors"
+    )
     found: dict[str, dict[str, Tensor]] = {}
     for name, values in load_file(file).items():
         feature, _, end = name.rpartition(".")
@@ -118,8 +122,9 @@ def processors_from_base(
 ) -> tuple[Any, Any]:
     """A base's own processors, for a scene whose things stand at the height `ground` (metres).
 
-    The VLM reads states as bins of the base's ranges. Its heights begin at the embedded table; on another ground the
-    range of the hand's height is moved along, or every height would fall into the same bin.
+    The VLM reads states as bins of the base's ranges. Heights of a base that was pretrained on one ground begin at the
+    embedded table; on another ground the range of the hand's height is moved along, or every height would fall into the
+    same bin.
     """
     from copy import deepcopy
 
@@ -134,9 +139,10 @@ def processors_from_base(
         pretrained_path=str(folder or base_checkpoint()),
         preprocessor_overrides={"device_processor": {"device": config.device}},
     )
-    if ground == BASE_GROUND:
-        return before, after
     (step,) = (step for step in before.steps if isinstance(step, NormalizerProcessorStep))
+    low, high = (float(step.stats["observation.state"][end][HEIGHT]) for end in ("q01", "q99"))
+    if low <= ground + AT_WORK <= high:
+        return before, after
     moved = deepcopy(step.stats)
     for end in ("q01", "q99"):
         moved["observation.state"][end][HEIGHT] += ground - BASE_GROUND

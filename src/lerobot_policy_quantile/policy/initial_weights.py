@@ -8,7 +8,7 @@ from lerobot_policy_quantile.backbone import Backbone, LoadReport, load_pi05_wei
 from lerobot_policy_quantile.backbone.weight_files import StoredTensor, stored_tensors
 from lerobot_policy_quantile.backbone.weights import INHERITED, checkpoint_folder, pi05_tensors
 from lerobot_policy_quantile.backbone.weights import INPUT as PI05_INPUT
-from lerobot_policy_quantile.configuration_quantile import BASE, NO_WEIGHTS, QuantileConfig
+from lerobot_policy_quantile.configuration_quantile import NO_WEIGHTS, SHIPPED_BASES, QuantileConfig
 from lerobot_policy_quantile.core.heads import Head
 from lerobot_policy_quantile.policy.base_checkpoint import INPUT as BASE_INPUT
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint, load_base_weights
@@ -26,7 +26,7 @@ class InitialWeights:
 
     def fill(self, backbone: Backbone, head: Head) -> LoadReport:
         """Write the weights, and log what came, what is new and what was left."""
-        load = load_base_weights if self.source == BASE else _load_pi05
+        load = load_base_weights if self.source in SHIPPED_BASES else _load_pi05
         report = load(backbone, head, self.folder, output_projection=self.output_projection)
         report = replace(report, source=self.source)
         _logger.info("backbone_weights %s", report)
@@ -44,8 +44,9 @@ def find_initial_weights(config: QuantileConfig) -> InitialWeights | None:
         _require_random_vlm_is_meant(config)
         _logger.warning("backbone_weights none: the backbone starts from random weights")
         return None
-    folder = base_checkpoint() if source == BASE else checkpoint_folder(source)
-    stored, key = (stored_tensors(folder), BASE_INPUT) if source == BASE else (pi05_tensors(folder), PI05_INPUT)
+    shipped = source in SHIPPED_BASES
+    folder = base_checkpoint(source) if shipped else checkpoint_folder(source)
+    stored, key = (stored_tensors(folder), BASE_INPUT) if shipped else (pi05_tensors(folder), PI05_INPUT)
     if key in stored:
         _require_action_dims(source, stored[key], config)
     return InitialWeights(source, folder, config.output_projection)

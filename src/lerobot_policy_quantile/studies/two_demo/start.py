@@ -123,8 +123,8 @@ def _config(base: str, head: str, settings: StudySettings) -> QuantileConfig:
     elif base_type(base) == PI05:
         ours |= _of_pi05(Path(base))
     else:
-        config: QuantileConfig = replace(PreTrainedConfig.from_pretrained(base), **ours)
-        return config
+        saved: QuantileConfig = PreTrainedConfig.from_pretrained(base)
+        return replace(saved, n_prompts=saved.n_prompts or QuantileConfig.n_prompts, **ours)
     camera = PolicyFeature(FeatureType.VISUAL, (3, settings.camera_size, settings.camera_size))
     return QuantileConfig(
         push_to_hub=False,
