@@ -128,7 +128,8 @@ def _run(
     folder = Path(home(study, where))
     note(f"{study.title} ({study.paper}); policies compute on {where.device}")
     try:
-        clean = run_steps(steps, where, folder, inputs_of(study, where, size), note, parallel=parallel)
+        root = Path(where.out) if size.shared else None
+        clean = run_steps(steps, where, folder, inputs_of(study, where, size), note, parallel=parallel, root=root)
     except KeyboardInterrupt:
         note("stopped; run the same command again to go on")
         if summary is not None:

@@ -14,7 +14,7 @@ from lerobot_policy_quantile.evaluation.outcome import Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.tables.aggregate import benchmark_of
 from lerobot_policy_quantile.evaluation.tables.facts import Facts
-from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL, read_folders
+from lerobot_policy_quantile.studies.plan_rows import study_rows
 from lerobot_policy_quantile.studies.plan_training import Gradients, read_gradients
 from lerobot_policy_quantile.studies.plans import StudyPlan
 from lerobot_policy_quantile.studies.plans.commands import StudyCommand
@@ -52,11 +52,12 @@ class Summary:
 
 def keep_summary(study: StudyPlan, steps: Sequence[StudyCommand], size: Size, folder: Path) -> Summary | None:
     """Add what the study's folders hold to its file, which is written anew; None if no episode has been run."""
-    folders = [Path(step.folder) for step in steps if step.kind == "eval"]
-    rows, facts = read_folders([each for each in folders if (each / JOURNAL).is_file()])
+    rows, facts = study_rows(steps)
     if not rows:
         return None
-    trained = {step.name: read_gradients(Path(step.folder)) for step in steps if step.kind == "train"}
+    trained = {
+        label: read_gradients(Path(step.folder)) for step in steps if step.kind == "train" for label, _ in step.labels
+    }
     run = {row.key.scene: {other.key.task for other in rows if other.key.scene == row.key.scene} for row in rows}
     fresh = Summary(
         study=study.name,

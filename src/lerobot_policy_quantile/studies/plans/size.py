@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
 from typing import Any
 
-from lerobot_policy_quantile.studies.plans import PlanVariant, StudyPlan
+from lerobot_policy_quantile.studies.plans import Evaluation, PlanVariant, StudyPlan
 from lerobot_policy_quantile.util.names import nearest
 
 BATCH = 128
@@ -58,6 +58,8 @@ class Size:
     """Train with `studies/lean_train.py`: the same samples, read faster."""
     log_every: int | None = None
     """Updates per line of the training log."""
+    shared: bool = False
+    """Studies in one folder share trainings and journals."""
     parallel: bool = False
     """Trainings run side by side, one per core, unless told otherwise."""
     models: int = 1
@@ -88,6 +90,11 @@ class Size:
         """Options of `qhead eval` for a suite."""
         return dict(self.suite.get(suite, self.evaluation))
 
+    def indices_of(self, evaluation: Evaluation) -> tuple[int, ...] | None:
+        """Initial states of an evaluation; None: as the benchmark says."""
+        episodes = self.options_of(evaluation.suite).get("episodes")
+        return None if episodes is None else tuple(range(episodes))
+
     def updates_of(self, study: StudyPlan, frames: int) -> int:
         """Updates of one training: this size's, the study's, or one epoch."""
         if study.name in self.study:
@@ -112,6 +119,7 @@ class Size:
         how = (
             "study",
             "parallel",
+            "shared",
             "models",
             "loader_workers",
             "lean",
