@@ -101,6 +101,6 @@ def test_the_command_prints_a_miniature_and_refuses_what_it_lacks(tmp_path):
     assert printed.exit_code == 0, printed.stderr
     assert printed.stdout.count("studies.lean_train") == 21
     assert run("k_sweep", *options, "--seeds", "0").stdout.count("studies.lean_train") == 7
-    assert "studies of size 'miniature' are main" in run("real_robot", *options).stderr
+    assert "studies of size 'miniature' are pilot, main" in run("real_robot", *options).stderr
     assert "two sizes" in run("k_sweep", *options, "--small").stderr
     assert "--summary needs --miniature" in run("k_sweep", "--small", "--summary", str(tmp_path)).stderr

@@ -27,6 +27,8 @@ class SuiteChoice:
     sample: int | None
     """Episodes in all, drawn in proportion from every task or category; None: every episode."""
     seed: int
+    indices: tuple[int, ...] | None = None
+    """Initial states of every task, in place of `episodes`; None: the first ones."""
 
     def entries(self) -> list[SuiteEntry]:
         """The chosen tasks, including those that cannot be run here."""
@@ -52,7 +54,7 @@ class SuiteChoice:
         """
         count = suites.default_episodes(self.protocol) if self.episodes is None else self.episodes
         strata = {(e.scene, e.task): (e.scene, e.task if e.category is None else e.category) for e in entries}
-        keys = suites.keys_of(entries, lines[:1], count=count, seed=self.seed)
+        keys = suites.keys_of(entries, lines[:1], count=count, seed=self.seed, indices=self.indices)
         if self.sample is not None:
             keys = stratified(keys, lambda key: strata[key.scene, key.task], self.sample)
         decoders: dict[str, list[str]] = {}

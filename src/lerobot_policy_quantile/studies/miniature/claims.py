@@ -1,7 +1,7 @@
 """The paper's claims as comparisons of two variants, and whether they hold in a study's outcomes."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
@@ -98,20 +98,28 @@ def judge(claim: Claim, found: Paired | None) -> Verdict:
 
 def compared(rows: Sequence[Row], suite: str, a: Line, b: Line) -> Paired | None:
     """Two lines on the episodes of a suite that both were judged on, seed by seed; None without any."""
-    scenes = {scene for scene in parse_suites(suite) if not _is_control(scene)}
-    of_a, of_b = (_by_seed(rows, scenes, line) for line in (a, b))
-    pairs = []
-    for seed in sorted(of_a.keys() & of_b.keys()):
-        shared = sorted(of_a[seed].keys() & of_b[seed].keys())
-        if shared:
-            pairs.append([(of_a[seed][episode], of_b[seed][episode]) for episode in shared])
+    scenes = {scene for scene in parse_suites(suite) if not is_control(scene)}
+    pairs = shared_pairs(*(outcomes_by_seed(rows, scenes, line) for line in (a, b)))
     if not pairs:
         return None
     a_rate, b_rate = (sum(sum(p[side] for p in seed) / len(seed) for seed in pairs) / len(pairs) for side in (0, 1))
     return Paired(a_rate, b_rate, sum(map(len, pairs)), paired_over_seeds(pairs))
 
 
-def _by_seed(rows: Sequence[Row], scenes: set[str], line: Line) -> dict[str, dict[Episode, bool]]:
+def shared_pairs(
+    of_a: Mapping[str, Mapping[Episode, bool]], of_b: Mapping[str, Mapping[Episode, bool]]
+) -> list[list[tuple[bool, bool]]]:
+    """Outcomes of both on the episodes that both were judged on, a list per training seed that has some."""
+    pairs = []
+    for seed in sorted(of_a.keys() & of_b.keys()):
+        shared = sorted(of_a[seed].keys() & of_b[seed].keys())
+        if shared:
+            pairs.append([(of_a[seed][episode], of_b[seed][episode]) for episode in shared])
+    return pairs
+
+
+def outcomes_by_seed(rows: Sequence[Row], scenes: set[str], line: Line) -> dict[str, dict[Episode, bool]]:
+    """Training seed -> episode -> whether a line succeeded in it; errors are left out."""
     found: dict[str, dict[Episode, bool]] = {}
     for row in rows:
         variant, _, seed = row.key.policy.partition(SEED_MARK)
@@ -121,6 +129,6 @@ def _by_seed(rows: Sequence[Row], scenes: set[str], line: Line) -> dict[str, dic
     return found
 
 
-def _is_control(scene: str) -> bool:
+def is_control(scene: str) -> bool:
     """LIBERO-Pro's average leaves two of its kinds out."""
     return scene.startswith(PRO) and scene.endswith(tuple(f"_{kind}" for kind in CONTROLS))

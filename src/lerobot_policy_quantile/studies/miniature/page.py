@@ -8,6 +8,7 @@ from lerobot_policy_quantile.evaluation.tables.intervals import PairedDifference
 from lerobot_policy_quantile.evaluation.tables.published import Rate
 from lerobot_policy_quantile.evaluation.tables.sheet import MISSING, TITLES, per_cent
 from lerobot_policy_quantile.studies.miniature.claims import Claim, Paired, claims_of, compared, judge
+from lerobot_policy_quantile.studies.miniature.pilot import pilot_sections
 from lerobot_policy_quantile.studies.miniature.summary import Summary
 from lerobot_policy_quantile.studies.plan_figures import WHOLE, figures_of, paper_rows
 from lerobot_policy_quantile.studies.plans import StudyPlan, load_study
@@ -39,15 +40,18 @@ def write_page(summary: Summary, folder: Path) -> Path:
 
 def page(summary: Summary, study: StudyPlan, size: Size) -> str:
     """The page in Markdown."""
-    reference = size.study[study.name].reference
+    mine = size.study[study.name]
+    reference, claims = mine.reference, claims_of(study.name)
+    told = f"which of the paper's claims ({study.paper}) hold for the tiny backbone trained on scripted demonstrations"
+    if mine.pilot:
+        told = "how much success scatters between seeds and episodes, and how small a difference other studies can show"
     parts = [
         f"# {study.title}, in miniature\n",
-        f"After this page you can tell which of the paper's claims ({study.paper}) hold for the tiny backbone trained"
-        f" on scripted demonstrations. Written by `qhead study run {study.name} --miniature`; outcomes of all episodes"
-        f" are in `{study.name}.json`.\n",
-        "## Claims\n",
-        claims_table(summary, claims_of(study.name)),
+        f"After this page you can tell {told}. Written by `qhead study run {study.name} --miniature`; outcomes of all"
+        f" episodes are in `{study.name}.json`.\n",
     ]
+    parts += ["## Claims\n", claims_table(summary, claims)] if claims else []
+    parts += [pilot_sections(summary, study, size, reference)] if mine.pilot else []
     for benchmark in benchmarks_in(summary.rows):
         parts += [f"## {TITLES[benchmark]}\n", _table(summary, study, benchmark, reference)]
         parts += [f"![{TITLES[benchmark]}: success rates and the paper's]({study.name}-{benchmark}.svg)\n"]

@@ -16,7 +16,7 @@ _FIELDS = {
     "": {"title", "paper", "seeds", "training", "variant", "evaluation", "robot"},
     "training": {"dataset", "warmup", "steps", "cameras"},
     "variant": {"name", "policy", "beyond_paper"},
-    "evaluation": {"suite", "decoders"},
+    "evaluation": {"suite", "decoders", "indices"},
     "robot": {"tasks", "trials"},
 }
 
@@ -37,6 +37,8 @@ class Evaluation:
 
     suite: str
     decoders: tuple[str, ...] = ("median",)
+    indices: str | None = None
+    """Initial states of every task, such as `40-44`; None: the first ones."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def parse_study(name: str, text: str) -> StudyPlan:
     if not variants or len(set(names)) < len(names):
         raise ValueError(f"variants of study {name!r} must be named, each once; got {names}")
     evaluations = tuple(
-        Evaluation(entry["suite"], tuple(entry.get("decoders", ("median",)))) for entry in content.get("evaluation", ())
+        Evaluation(entry["suite"], tuple(entry.get("decoders", ("median",))), entry.get("indices"))
+        for entry in content.get("evaluation", ())
     )
     training, robot = content["training"], content.get("robot")
     if not evaluations and robot is None:
