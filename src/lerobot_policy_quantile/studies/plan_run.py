@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from lerobot_policy_quantile.studies.plan_training import (
-    keep_gradients,
+    keep_figures,
     keep_last_checkpoint,
     side_by_side,
     trained_steps,
@@ -75,7 +75,7 @@ def run_steps(
         run(step)
         _require_complete(step)
         keep_last_checkpoint(Path(step.folder))
-        keep_gradients(Path(step.folder), log_of(step, root))
+        keep_figures(Path(step.folder), log_of(step, root))
 
     with _alone(root):
         stamp = Stamp(home, "study", inputs)

@@ -78,6 +78,8 @@ class StudyCommand:
     """Of a training or an evaluation: names in the study (`l1-0`, `l1#0`) and the names that folder or journal use."""
     episodes: "Episodes | None" = None
     """Of an evaluation: which rows of its journal are the study's; None: all."""
+    recorded: bool = False
+    """Of an evaluation: whether its predictions are kept for the study."""
 
     @property
     def text(self) -> str:
@@ -230,7 +232,10 @@ def _trainer(where: Where) -> list[str]:
 def _evaluation(study: StudyPlan, where: Where, size: Size, evaluation: Evaluation, trained: Trained) -> StudyCommand:
     words = ["qhead", "eval", "--suite", evaluation.suite, "--device", where.device]
     trainings = [training_of(study, where, size, variant, seed) for variant, seed in trained]
-    for policy in dict.fromkeys(f"{training.policy}={training.checkpoint}" for training in trainings):
+    shared = size.shared and not evaluation.record
+    labels = tuple((each.row_label, each.policy if shared else each.row_label) for each in trainings)
+    named = zip((name for _, name in labels), trainings, strict=True)
+    for policy in dict.fromkeys(f"{name}={training.checkpoint}" for name, training in named):
         words += ["--policy", policy]
     for decoder in evaluation.decoders:
         words += ["--decoder", decoder]
@@ -241,12 +246,12 @@ def _evaluation(study: StudyPlan, where: Where, size: Size, evaluation: Evaluati
         words += ["--workers", str(where.workers)]
     words += [word for name, value in size.options_of(evaluation).items() for word in (f"--{name}", str(value))]
     words += _camera_size(size)
-    words += [] if size.side_files else ["--no-side-files"]
+    words += [] if size.side_files else ["--no-video"] if evaluation.record else ["--no-side-files"]
     words += [] if size.models == 1 else ["--models", str(size.models)]
-    labels = tuple((training.row_label, training.policy) for training in trainings)
-    if not size.shared:
+    if not shared:
         folder = f"{home(study, where)}/{evaluation.suite}"
-        return StudyCommand("eval", evaluation.suite, (*words, "--out", folder), folder, labels=labels)
+        words += ["--out", folder]
+        return StudyCommand("eval", evaluation.suite, tuple(words), folder, labels=labels, recorded=evaluation.record)
     scenes = tuple(parse_suites(evaluation.suite))
     folder = f"{where.out}/{EPISODES}/{_benchmark(scenes)}"
     return StudyCommand(
