@@ -25,7 +25,10 @@ class SuiteChoice:
     categories: list[str]
     """Of LIBERO-Plus; empty: all."""
     sample: int | None
-    """Episodes in all, drawn in proportion from every task or category; None: every episode."""
+    """Episodes in all, drawn in proportion from every task or category; None: every episode.
+
+    LIBERO-Plus's instances for training (`scenes/libero/plus_split.py`) are never drawn.
+    """
     seed: int
     indices: tuple[int, ...] | None = None
     """Initial states of every task, in place of `episodes`; None: the first ones."""
@@ -53,6 +56,8 @@ class SuiteChoice:
         covered every task.
         """
         count = suites.default_episodes(self.protocol) if self.episodes is None else self.episodes
+        if self.sample is not None:
+            entries = [entry for entry in entries if not suites.is_for_training(entry)]
         strata = {(e.scene, e.task): (e.scene, e.task if e.category is None else e.category) for e in entries}
         keys = suites.keys_of(entries, lines[:1], count=count, seed=self.seed, indices=self.indices)
         if self.sample is not None:

@@ -92,6 +92,13 @@ def entries_of(scene: str) -> list[SuiteEntry]:
     ]
 
 
+def is_for_training(entry: SuiteEntry) -> bool:
+    """Whether a LIBERO-Plus instance belongs to demonstrations."""
+    from lerobot_policy_quantile.scenes.libero.plus_split import for_training
+
+    return entry.scene.startswith(PLUS) and for_training(entry.scene, entry.task)
+
+
 def episodes_of(
     entry: SuiteEntry, count: int, seed: int, indices: Sequence[int] | None = None
 ) -> list[tuple[int, int]]:

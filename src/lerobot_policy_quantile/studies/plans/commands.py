@@ -239,7 +239,7 @@ def _evaluation(study: StudyPlan, where: Where, size: Size, evaluation: Evaluati
         words += ["--policy", policy]
     for decoder in evaluation.decoders:
         words += ["--decoder", decoder]
-    if not _collects(where, size):  # demonstrations of qhead collect use LIBERO's names
+    if not _collects(where, size) and size.dataset is None:  # demonstrations of qhead collect use LIBERO's names
         for camera, feature in study.cameras.items():
             words += ["--camera", f"{camera}={feature}"]
     if where.workers is not None:
