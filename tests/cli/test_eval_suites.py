@@ -49,6 +49,21 @@ def test_the_papers_protocol_is_a_hundred_episodes_per_task_openpis_fifty():
     assert len(plan(suite="libero_plus_10")) == 30 * 2
 
 
+def test_initial_states_can_be_chosen_in_place_of_a_number_of_episodes():
+    chosen = SuiteChoice("libero_object,libero_spatial", "paper", None, [], None, 0, (40, 44))
+    keys = list(chosen.plan(chosen.entries(), LINES[:1], mixed=False))
+    assert len(keys) == 2 * 10 * 2
+    assert {(key.index, key.seed) for key in keys} == {(40, 0), (44, 0)}
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(("suite", "indices"), [("libero_object", (3, 50)), ("libero_plus_10", (0,))])
+def test_initial_states_that_do_not_exist_are_refused(suite, indices):
+    chosen = SuiteChoice(suite, "paper", None, [], None, 0, indices)
+    with pytest.raises(ValueError, match="--indices must lie in 0"):
+        chosen.plan(chosen.entries(), LINES, mixed=False)
+
+
 @pytest.mark.parametrize("sample", [None, 11])
 def test_policies_that_a_worker_keeps_take_turns_on_one_episode(sample):
     chosen, lines = choice(episodes=2, sample=sample), [(name, "own") for name in "abcde"]
@@ -109,6 +124,7 @@ def test_the_dry_run_lists_everything_and_why_not():
         (("--suite", "libero", "--protocol", "mine", "--dry-run"), "--protocol must be one of paper, openpi"),
         (("--suite", "libero_plus", "--category", "smell", "--dry-run"), "--category must be one of"),
         (("--dry-run",), "need --suite"),
+        (("--suite", "libero", "--indices", "0-3", "--episodes", "2", "--dry-run"), "exclude each other"),
         (("--suite", "libero", "--tasks", "0", "--scene", "embedded", "--dry-run"), "leave out --scene, --tasks"),
         (("--suite", "libero_object"), "--out and --policy must be given"),
         (("--suite", "libero_object", "--policy", "scripted", "--out", "x", "--budget", "soon"), "--budget must read"),

@@ -116,7 +116,7 @@ from lerobot_policy_quantile.studies.plans.commands import Where
 run_steps([], Where(1, "runs"), Path({str(tmp_path)!r}), {INPUTS!r}, print)
 """
     inner = StudyCommand("eval", "nested", ("python", "-c", again), str(tmp_path))
-    with pytest.raises(StepFailedError, match="is in use by another run of this study"):
+    with pytest.raises(StepFailedError, match="is in use by another run of a study"):
         run([inner], tmp_path)
 
 

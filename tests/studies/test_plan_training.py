@@ -10,7 +10,13 @@ import time
 import pytest
 
 from lerobot_policy_quantile.studies.plan_run import StepFailedError, run_steps
-from lerobot_policy_quantile.studies.plan_training import gradients_in, keep_gradients, read_gradients, side_by_side
+from lerobot_policy_quantile.studies.plan_training import (
+    gradients_in,
+    keep_figures,
+    read_gradients,
+    read_times,
+    side_by_side,
+)
 from lerobot_policy_quantile.studies.plans.commands import StudyCommand
 from tests.studies.test_plan_run import INPUTS, WHERE, training
 
@@ -120,22 +126,24 @@ def slow_steps(folder, seconds):
     return steps
 
 
-LOG = """INFO step:1 smpl:32 ep:0 epch:0.01 loss:0.231 grdn:3.000 lr:1.0e-05 updt_s:0.1
-INFO step:2 smpl:64 ep:0 epch:0.01 loss:0.231 grdn:0.500 lr:1.0e-05 updt_s:0.1
-INFO step:3 smpl:96 ep:0 epch:0.01 loss:0.231 grdn:1.000 lr:1.0e-05 updt_s:0.1
+LOG = """INFO step:1 smpl:32 ep:0 epch:0.01 loss:0.231 grdn:3.000 lr:1.0e-05 updt_s:0.100 data_s:0.025
+INFO step:2 smpl:64 ep:0 epch:0.01 loss:0.231 grdn:0.500 lr:1.0e-05 updt_s:0.100 data_s:0.025
+INFO step:3 smpl:96 ep:0 epch:0.01 loss:0.231 grdn:1.000 lr:1.0e-05 updt_s:0.100 data_s:0.025
 """
 
 
 def test_the_logs_gradient_norms_become_a_small_file_once(tmp_path):
     assert gradients_in("nothing") is None
     log = tmp_path / "log"
-    keep_gradients(tmp_path, log)
+    keep_figures(tmp_path, log)
     assert read_gradients(tmp_path) is None
     log.write_text(LOG)
-    keep_gradients(tmp_path, log)
+    keep_figures(tmp_path, log)
     found = read_gradients(tmp_path)
     assert (found.logged, found.mean, found.median) == (3, 1.5, 1.0)
+    assert (read_times(tmp_path).updates, read_times(tmp_path).ms) == (3, 125.0)
+    assert read_times(tmp_path).seconds == pytest.approx(0.375)
     assert found.clipped == pytest.approx(1 / 3), "a norm of 1 is not clipped"
     log.write_text("")
-    keep_gradients(tmp_path, log)
+    keep_figures(tmp_path, log)
     assert json.loads((tmp_path / "gradients.json").read_text())["logged"] == 3

@@ -22,6 +22,11 @@ def of_kind(steps, kind):
     return [step for step in steps if step.kind == kind]
 
 
+def labels(steps):
+    """Trainings by their names in the study."""
+    return [label for step in of_kind(steps, "train") for label, _ in step.labels]
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_in_miniature_has_three_seeds_the_tiny_base_and_its_own_reference(name):
     study = load_study(name)
@@ -44,10 +49,10 @@ def test_every_study_in_miniature_has_three_seeds_the_tiny_base_and_its_own_refe
 
 def test_seeds_come_one_after_the_other_and_can_be_chosen():
     study = load_study("k_sweep")
-    names = [step.name for step in of_kind(expand(study, WHERE, MINIATURE), "train")]
+    names = labels(expand(study, WHERE, MINIATURE))
     assert names[:2] == ["K5-0", "K9-0"]
     assert names[7] == "K5-1"
-    assert [s.name for s in of_kind(expand(study, WHERE, MINIATURE, [1]), "train")] == names[7:14]
+    assert labels(expand(study, WHERE, MINIATURE, [1])) == names[7:14]
     for wrong in ([], [3]):
         with pytest.raises(ValueError, match=r"seeds must lie in 0\.\.2"):
             expand(study, WHERE, MINIATURE, wrong)
@@ -96,6 +101,6 @@ def test_the_command_prints_a_miniature_and_refuses_what_it_lacks(tmp_path):
     assert printed.exit_code == 0, printed.stderr
     assert printed.stdout.count("studies.lean_train") == 21
     assert run("k_sweep", *options, "--seeds", "0").stdout.count("studies.lean_train") == 7
-    assert "studies of size 'miniature' are main" in run("real_robot", *options).stderr
+    assert "studies of size 'miniature' are pilot, main" in run("real_robot", *options).stderr
     assert "two sizes" in run("k_sweep", *options, "--small").stderr
     assert "--summary needs --miniature" in run("k_sweep", "--small", "--summary", str(tmp_path)).stderr

@@ -25,8 +25,13 @@ class SuiteChoice:
     categories: list[str]
     """Of LIBERO-Plus; empty: all."""
     sample: int | None
-    """Episodes in all, drawn in proportion from every task or category; None: every episode."""
+    """Episodes in all, drawn in proportion from every task or category; None: every episode.
+
+    LIBERO-Plus's instances for training (`scenes/libero/plus_split.py`) are never drawn.
+    """
     seed: int
+    indices: tuple[int, ...] | None = None
+    """Initial states of every task, in place of `episodes`; None: the first ones."""
 
     def entries(self) -> list[SuiteEntry]:
         """The chosen tasks, including those that cannot be run here."""
@@ -51,8 +56,10 @@ class SuiteChoice:
         covered every task.
         """
         count = suites.default_episodes(self.protocol) if self.episodes is None else self.episodes
+        if self.sample is not None:
+            entries = [entry for entry in entries if not suites.is_for_training(entry)]
         strata = {(e.scene, e.task): (e.scene, e.task if e.category is None else e.category) for e in entries}
-        keys = suites.keys_of(entries, lines[:1], count=count, seed=self.seed)
+        keys = suites.keys_of(entries, lines[:1], count=count, seed=self.seed, indices=self.indices)
         if self.sample is not None:
             keys = stratified(keys, lambda key: strata[key.scene, key.task], self.sample)
         decoders: dict[str, list[str]] = {}

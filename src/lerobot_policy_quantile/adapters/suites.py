@@ -92,22 +92,43 @@ def entries_of(scene: str) -> list[SuiteEntry]:
     ]
 
 
-def episodes_of(entry: SuiteEntry, count: int, seed: int) -> list[tuple[int, int]]:
-    """Index and seed of a task's episodes."""
+def is_for_training(entry: SuiteEntry) -> bool:
+    """Whether a LIBERO-Plus instance belongs to demonstrations."""
+    from lerobot_policy_quantile.scenes.libero.plus_split import for_training
+
+    return entry.scene.startswith(PLUS) and for_training(entry.scene, entry.task)
+
+
+def episodes_of(
+    entry: SuiteEntry, count: int, seed: int, indices: Sequence[int] | None = None
+) -> list[tuple[int, int]]:
+    """Index and seed of a task's episodes; with `indices`, once from each of these initial states."""
     if entry.states == 0:
         return []
+    if indices is not None:
+        if entry.category is not None or max(indices) >= entry.states:
+            raise ValueError(
+                f"--indices must lie in 0..{entry.states - 1}, the stored initial states of {entry.scene} task"
+                f" {entry.task}; got {', '.join(map(str, indices))}"
+            )
+        return [(index, seed) for index in indices]
     wanted = 1 if entry.category is not None else count
     return [(n % entry.states, seed + n // entry.states) for n in range(wanted)]
 
 
 def keys_of(
-    entries: Sequence[SuiteEntry], lines: Sequence[tuple[str, str]], *, count: int, seed: int = 0
+    entries: Sequence[SuiteEntry],
+    lines: Sequence[tuple[str, str]],
+    *,
+    count: int,
+    seed: int = 0,
+    indices: Sequence[int] | None = None,
 ) -> list[EpisodeKey]:
     """Every episode of the entries for every (policy, decoder), episode by episode."""
     return [
         EpisodeKey(entry.scene, entry.task, index, episode_seed, policy, decoder)
         for entry in entries
-        for index, episode_seed in episodes_of(entry, count, seed)
+        for index, episode_seed in episodes_of(entry, count, seed, indices)
         for policy, decoder in lines
     ]
 

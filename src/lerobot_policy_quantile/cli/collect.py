@@ -28,10 +28,13 @@ HELP = help_text(
     "With --suite: records --episodes demonstrations of every LIBERO task, each in a style drawn from its seed and with"
     " disturbances, from initial states that evaluation does not use. Those that do not end solved are replaced by the"
     " next seed and counted in OUT/README.md, the data card. To resume or to add episodes, run the command again.",
+    "With --suite libero_plus: records demonstrations in --instances perturbed instances, which no evaluation with"
+    " --sample draws.",
     examples=(
         "qhead collect --out runs/demos",
         "qhead collect --scene libero_object+obstacle --routes left --out runs/box",
         "qhead collect --suite libero_object --episodes 10 --out runs/object",
+        "qhead collect --suite libero_plus --instances 200 --out runs/plus",
         "lerobot-train --policy.type=quantile --dataset.root=runs/demos/dataset ...",
     ),
     exit_codes="0 the dataset was written; 1 it was not; 2 wrong usage; 3 it was written, but every attempt at some"
@@ -40,7 +43,7 @@ HELP = help_text(
 
 ROUTES, SUITE = "Two routes (without --suite)", "Demonstrations of a suite"
 ROUTE_OPTIONS = ("scene", "routes", "task", "index")
-SUITE_OPTIONS = ("episodes", "tasks", "states", "workers", "plain", "undisturbed")
+SUITE_OPTIONS = ("episodes", "tasks", "states", "instances", "workers", "plain", "undisturbed")
 
 
 def collect(
@@ -59,9 +62,25 @@ def collect(
     ] = 0,
     suite: Annotated[
         str | None,
-        typer.Option(help="libero (all four suites), libero_object, ..., separated by commas.", rich_help_panel=SUITE),
+        typer.Option(
+            help="libero (all four suites), libero_object, ..., separated by commas; or libero_plus, ...",
+            rich_help_panel=SUITE,
+        ),
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Demonstrations per task.", rich_help_panel=SUITE)] = 10,
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Demonstrations per task or instance. Default: 10 per task, 1 per instance.",
+            rich_help_panel=SUITE,
+        ),
+    ] = None,
+    instances: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="LIBERO-Plus: number of instances, suites and categories in turn.", rich_help_panel=SUITE
+        ),
+    ] = None,
     tasks: Annotated[
         str, typer.Option(help="Numbers of the tasks in every suite, such as 0-9 or 0,2,5-7.", rich_help_panel=SUITE)
     ] = "0-9",
@@ -93,20 +112,15 @@ def collect(
     _refuse_beside(context, suite)
     if suite is not None:
         share_cores(workers)
-        from lerobot_policy_quantile.adapters.suites import parse_suites
-        from lerobot_policy_quantile.evaluation.plan import parse_numbers
-        from lerobot_policy_quantile.evaluation.tables.benchmarks import SUITES
         from lerobot_policy_quantile.scenes.suite_demonstrations import CollectionRecipe
 
         with usage_errors(ValueError):
-            scenes = parse_suites(suite)
-            if foreign := [name for name in scenes if name not in SUITES]:
-                raise ValueError(f"--suite must name LIBERO suites: libero, {', '.join(SUITES)}; got {foreign[0]!r}")
+            chosen, starts = _tasks_of(context, suite, tasks, states, instances, seed)
             recipe = CollectionRecipe(
-                tasks=tuple((name, number) for name in scenes for number in parse_numbers("--tasks", tasks)),
-                episodes=episodes,
+                tasks=chosen,
+                episodes=episodes or (10 if instances is None else 1),
                 seed=seed,
-                states=parse_numbers("--states", states),
+                states=starts,
                 camera_size=camera_size,
                 wording=require_wording(wording),
                 plain=plain,
@@ -133,6 +147,32 @@ def collect(
         made.require_valid()
         made.write(out, scene=scene, repo_id=repo_id)
     typer.echo(f"starts identical; dataset in {out / folder.DATASET}, pictures in {out / 'paths.png'} and frames.png")
+
+
+def _tasks_of(
+    context: typer.Context, suite: str, tasks: str, states: str, instances: int | None, seed: int
+) -> tuple[tuple[tuple[str, int], ...], tuple[int, ...]]:
+    """Tasks or instances to demonstrate, and the initial states to begin from."""
+    from lerobot_policy_quantile.adapters.suites import parse_suites
+    from lerobot_policy_quantile.evaluation.plan import parse_numbers
+    from lerobot_policy_quantile.evaluation.tables.benchmarks import PLUS, SUITES, plus_scene
+    from lerobot_policy_quantile.scenes.libero.plus_split import training_instances
+    from lerobot_policy_quantile.scenes.suite_demonstrations import PLUS_STATES
+
+    scenes = parse_suites(suite)
+    if set(scenes) <= set(map(plus_scene, SUITES)):
+        if instances is None or (given := given_options(context, "tasks", "states")):
+            wrong = "no --instances" if instances is None else ", ".join(given)
+            raise ValueError(f"--suite {PLUS} takes --instances in place of --tasks and --states; got {wrong}")
+        return training_instances(scenes, instances, seed), PLUS_STATES
+    if foreign := [name for name in scenes if name not in SUITES]:
+        raise ValueError(
+            f"--suite must name LIBERO suites (libero, {', '.join(SUITES)}) or LIBERO-Plus's alone; got {foreign[0]!r}"
+        )
+    if instances is not None:
+        raise ValueError(f"--instances needs --suite {PLUS}; got --suite {suite}")
+    chosen = tuple((name, number) for name in scenes for number in parse_numbers("--tasks", tasks))
+    return chosen, parse_numbers("--states", states)
 
 
 def _refuse_beside(context: typer.Context, suite: str | None) -> None:

@@ -27,8 +27,8 @@ HELP = help_text(
     "To resume, run the same command again: only episodes without a row are run. You can print the table again, or add"
     " seeds and decoders to the same folder, at no cost for the finished episodes. Ctrl-C finishes the running episodes"
     " and stops; a second Ctrl-C kills them. Finished episodes are kept in both cases.",
-    "With --suite, a benchmark with a published protocol takes the place of --scene, --tasks and --indices; see"
-    " docs/guides/benchmarks.md.",
+    "With --suite, a benchmark with a published protocol takes the place of --scene and --tasks; see"
+    " docs/guides/benchmarks.md. --indices then chooses initial states of every task in place of --episodes.",
     examples=(
         "qhead eval --policy expert --indices 0-49 --out runs/expert",
         "qhead eval --policy ours=FOLDER --decoder median --out runs/a",
@@ -204,9 +204,12 @@ def evaluate(
         sources = parse_policies(policy, cameras)  # before anything that takes time
         require_replannable(replan, sources)
         if suite is not None:
-            _require_left_out(context, "scene", "tasks", "indices")
+            _require_left_out(context, "scene", "tasks")
+            chosen = parse_numbers("--indices", indices) if given_options(context, "indices") else None
+            if chosen is not None and episodes is not None:
+                raise ValueError(f"--indices and --episodes exclude each other; got {indices} and {episodes}")
             base_seed = parse_numbers("--seeds", seeds)[0]
-            choice = SuiteChoice(suite, protocol, episodes, category, sample, base_seed)
+            choice = SuiteChoice(suite, protocol, episodes, category, sample, base_seed, chosen)
             entries = choice.entries()
             if dry_run:
                 return typer.echo("\n".join(listing(entries)))
@@ -256,6 +259,4 @@ def choose_and_print_device(named: str | None, sources: dict[str, str], engine: 
 def _require_left_out(context: typer.Context, *names: str) -> None:
     """Refuse options whose place --suite takes."""
     if given := given_options(context, *names):
-        raise ValueError(
-            f"--suite chooses the scenes, tasks and initial states that are run; leave out {', '.join(given)}"
-        )
+        raise ValueError(f"--suite chooses the scenes and tasks that are run; leave out {', '.join(given)}")

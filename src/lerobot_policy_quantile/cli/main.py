@@ -17,6 +17,7 @@ from lerobot_policy_quantile.cli import (
     study_run,
     study_summarise,
     study_two_demo,
+    study_verdicts,
     table,
     verify,
 )
@@ -55,6 +56,7 @@ study = typer.Typer(no_args_is_help=True, help="Run the paper's experiments.")
 study.command("two-demo", help=study_two_demo.HELP)(needs("sim", "report")(study_two_demo.two_demo))
 study.command("run", help=study_run.HELP)(study_run.run)
 study.command("summarise", help=study_summarise.HELP)(needs("report")(study_summarise.summarise))
+study.command("verdicts", help=study_verdicts.HELP)(study_verdicts.verdicts)
 app.add_typer(study, name="study", rich_help_panel=STUDIES)
 
 data = typer.Typer(no_args_is_help=True, help="Convert LIBERO-Plus and LIBERO-Pro into the data folder.")

@@ -128,11 +128,12 @@ def _run(
     folder = Path(home(study, where))
     note(f"{study.title} ({study.paper}); policies compute on {where.device}")
     try:
-        clean = run_steps(steps, where, folder, inputs_of(study, where, size), note, parallel=parallel)
+        root = Path(where.out) if size.shared else None
+        clean = run_steps(steps, where, folder, inputs_of(study, where, size), note, parallel=parallel, root=root)
     except KeyboardInterrupt:
         note("stopped; run the same command again to go on")
         if summary is not None:
-            _summarise(study, steps, size, summary)
+            _summarise(study, steps, size, summary, where.root)
         return STOPPED
     trials = [step for step in steps if step.kind == "robot"]
     if trials:
@@ -146,15 +147,15 @@ def _run(
             typer.echo(f"figure: {path}")
         typer.echo(f"table: {results.table_file}")
     if summary is not None:
-        _summarise(study, steps, size, summary)
+        _summarise(study, steps, size, summary, where.root)
     return 0 if clean else WITH_ERRORS
 
 
-def _summarise(study: "StudyPlan", steps: "list[StudyCommand]", size: "Size", into: Path) -> None:
+def _summarise(study: "StudyPlan", steps: "list[StudyCommand]", size: "Size", into: Path, dataset: str | None) -> None:
     """Write the study's outcomes and page, as far as there are any."""
     from lerobot_policy_quantile.studies.miniature.page import write_page
     from lerobot_policy_quantile.studies.miniature.summary import keep_summary
 
-    kept = keep_summary(study, steps, size, into)
+    kept = keep_summary(study, steps, size, into, dataset)
     if kept is not None:
         typer.echo(f"page: {write_page(kept, into)}")

@@ -23,12 +23,15 @@ from lerobot_policy_quantile.scenes.contract import Array, Frames, Scene, make_s
 from lerobot_policy_quantile.scenes.experts.disturbance import COLLECTION, Disturbances
 from lerobot_policy_quantile.scenes.experts.drive import Drive, drive
 from lerobot_policy_quantile.scenes.experts.style import Style
+from lerobot_policy_quantile.scenes.libero.plus_split import PREFIX, for_training
 from lerobot_policy_quantile.util.digests import seed_of
 from lerobot_policy_quantile.util.files import write_atomically, write_json
 from lerobot_policy_quantile.util.wording import TASK
 
 TRAINING_STATES = tuple(range(20, 45))
 """Initial states of demonstrations: 0 to 19 of every task are kept for evaluation, 45 to 49 for nothing yet."""
+PLUS_STATES = (0,)
+"""LIBERO-Plus's instances have one initial state each."""
 TRIES = 5
 """Seeds per demonstration before it is given up."""
 PATIENCE = 2
@@ -70,11 +73,31 @@ class CollectionRecipe:
         for name in ("episodes", "camera_size", "tries"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.plus:
+            self._require_instances()
+            return
         wrong = [state for state in self.states if state not in TRAINING_STATES]
         if wrong or not self.states:
             raise ValueError(
                 f"states must lie in {TRAINING_STATES[0]}..{TRAINING_STATES[-1]}, because others are kept for"
                 f" evaluation; got {wrong or 'none'}"
+            )
+
+    @property
+    def plus(self) -> bool:
+        """Whether these are instances of LIBERO-Plus, each with one start of its own."""
+        return any(scene.startswith(PREFIX) for scene, _ in self.tasks)
+
+    def _require_instances(self) -> None:
+        kept = [task for task in self.tasks if not (task[0].startswith(PREFIX) and for_training(*task))]
+        if kept:
+            raise ValueError(
+                "tasks must be LIBERO-Plus instances for training (scenes/libero/plus_split.py), because others are"
+                f" kept for evaluation; got {kept[0][0]} {kept[0][1]}"
+            )
+        if self.states != PLUS_STATES:
+            raise ValueError(
+                f"states must be {PLUS_STATES} for LIBERO-Plus, whose instances have one; got {self.states}"
             )
 
     @property

@@ -12,6 +12,7 @@ from lerobot_policy_quantile import __version__
 from lerobot_policy_quantile.scenes.demonstration_folder import DATASET, require_new_folder
 from lerobot_policy_quantile.scenes.demonstrations import write_episodes
 from lerobot_policy_quantile.scenes.suite_demonstrations import (
+    PLUS_STATES,
     CollectionRecipe,
     Row,
     StoredDemonstration,
@@ -143,6 +144,14 @@ def card_of(recipe: CollectionRecipe, rows: list[Row], versions: dict[str, str])
     return {"recipe": settings, "versions": versions, "tasks": tasks, "errors": errors, "demonstrations": rows}
 
 
+def _starts(recipe: dict[str, Any]) -> str:
+    if tuple(recipe["states"]) == PLUS_STATES:
+        return (
+            "each LIBERO-Plus instance's own; instances that `qhead eval --sample` draws from are kept for evaluation"
+        )
+    return f"{_ranges(recipe['states'])}, in turn; 0 to 19 are kept for evaluation"
+
+
 def card_text(card: dict[str, Any]) -> str:
     """The data card."""
     recipe, tasks = card["recipe"], card["tasks"]
@@ -170,7 +179,7 @@ def card_text(card: dict[str, Any]) -> str:
         "|---|---|",
         f"| cameras | external and wrist, {recipe['camera_size']} x {recipe['camera_size']} pixels, 20 Hz |",
         f"| instructions | `{recipe['wording']}` |",
-        f"| initial states | {_ranges(recipe['states'])}, in turn; 0 to 19 are kept for evaluation |",
+        f"| initial states | {_starts(recipe)} |",
         f"| seed | {recipe['seed']}; each attempt's own is in `{CARD}` |",
         f"| styles | {style} |",
         f"| disturbances | {disturbed} |",

@@ -10,6 +10,7 @@ from lerobot_policy_quantile.policy.devices import choose_device
 from lerobot_policy_quantile.studies.plans import StudyPlan
 from lerobot_policy_quantile.studies.plans.commands import Where
 from lerobot_policy_quantile.studies.plans.size import BATCH, PAPER, Size
+from lerobot_policy_quantile.studies.plans.trainings import content_digest
 from lerobot_policy_quantile.studies.training_fit import fit_training, fit_workers
 
 INFO = Path("meta") / "info.json"
@@ -43,6 +44,8 @@ def place(
     device = named if dry_run and named is not None else choose_device(named)
     root = None if dataset is None else str(dataset)
     where = Where(frames, out, root, weights, device, machine.processes, machine.workers, lean=size.lean)
+    if size.shared and dataset is not None:
+        where = replace(where, content=content_digest(dataset, size.weights or weights))
     return (
         where if size.backbone is not None or machine.gpu_memory is None else _fitted(study, where, machine.gpu_memory)
     )
@@ -53,6 +56,8 @@ def inputs_of(study: StudyPlan, where: Where, size: Size) -> dict[str, Any]:
     data = {"dataset": where.root or study.dataset, "frames": where.frames, "weights": size.weights or where.weights}
     variants = {variant.name: variant.policy for variant in size.applied(study).variants}
     record = {} if size == PAPER else {"size": size.record(study)}
+    if size.shared:
+        data["content"] = where.content
     return {"study": study.name, "small": size.name == "small", **data, "variants": variants, **record}
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL, read_folders
 from lerobot_policy_quantile.evaluation.tables.sheet import render, sheets_of
 from lerobot_policy_quantile.studies.plan_figures import figures_of
+from lerobot_policy_quantile.studies.plan_rows import study_rows
 from lerobot_policy_quantile.studies.plans import StudyPlan
 from lerobot_policy_quantile.studies.plans.commands import StudyCommand
 from lerobot_policy_quantile.util.files import write_text
@@ -24,8 +24,7 @@ class PlanResults:
 
 def write_results(study: StudyPlan, steps: Sequence[StudyCommand], folder: Path) -> PlanResults | None:
     """Write `table.md`, `table.csv` and one figure per benchmark; None if no episode has been run yet."""
-    folders = dict.fromkeys(Path(step.folder) for step in steps if step.kind in ("eval", "robot"))
-    rows, facts = read_folders([each for each in folders if (each / JOURNAL).is_file()])
+    rows, facts = study_rows(steps)
     sheets = sheets_of(rows, facts)
     if not sheets:
         return None

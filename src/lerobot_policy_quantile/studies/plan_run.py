@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from lerobot_policy_quantile.studies.plan_training import (
-    keep_gradients,
+    keep_figures,
     keep_last_checkpoint,
     side_by_side,
     trained_steps,
@@ -40,13 +40,22 @@ class StepFailedError(RuntimeError):
 
 
 def run_steps(
-    steps: Sequence[StudyCommand], where: Where, home: Path, inputs: Mapping[str, Any], say: Say, *, parallel: int = 1
+    steps: Sequence[StudyCommand],
+    where: Where,
+    home: Path,
+    inputs: Mapping[str, Any],
+    say: Say,
+    *,
+    parallel: int = 1,
+    root: Path | None = None,
 ) -> bool:
     """Run every step that is not done; whether all episodes have a result. Trials of a robot are left to people.
 
-    Up to `parallel` trainings run at once and share the cores.
+    Up to `parallel` trainings run at once and share the cores. `root` is the folder of studies that share trainings:
+    one of them runs at a time, and logs are there.
     """
     home.mkdir(parents=True, exist_ok=True)
+    root = home if root is None else root
     mine = [step for step in steps if step.kind in ("collect", "train", "eval")]
     place = {step: f"[{number}/{len(mine)}] {step.kind} {step.name}" for number, step in enumerate(mine, start=1)}
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // parallel))} if parallel > 1 else {}
@@ -58,7 +67,7 @@ def run_steps(
             return 0
         say(f"{place[step]}: {pending.text}")
         began = time.monotonic()
-        code = _execute(pending, home, threads if step.kind == "train" else {})
+        code = _execute(pending, root, threads if step.kind == "train" else {})
         say(f"{place[step]}: {time.monotonic() - began:.0f} s")
         return code
 
@@ -66,9 +75,9 @@ def run_steps(
         run(step)
         _require_complete(step)
         keep_last_checkpoint(Path(step.folder))
-        keep_gradients(Path(step.folder), log_of(step, home))
+        keep_figures(Path(step.folder), log_of(step, root))
 
-    with _alone(home):
+    with _alone(root):
         stamp = Stamp(home, "study", inputs)
         if not stamp.done():
             stamp.write()
@@ -145,7 +154,7 @@ def _alone(home: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{home} is in use by another run of this study") from None
+            raise ValueError(f"{home} is in use by another run of a study") from None
         end_leftovers(home)
         yield
 

@@ -19,6 +19,10 @@ GRADIENTS = "gradients.json"
 CLIP_NORM = 1.0
 """LeRobot clips gradients to the policy's `optimizer_grad_clip_norm`, which no plan changes."""
 
+TIMES = "times.json"
+"""Beside it: `UpdateTimes`."""
+
+_TIMES = re.compile(r"\bupdt_s:([0-9.]+)\s+data_s:([0-9.]+)")
 _NORM = re.compile(r"\bgrdn:([0-9.]+|nan|inf)")
 
 
@@ -31,6 +35,20 @@ class Gradients:
     median: float
     clipped: float
     """Share of norms above `CLIP_NORM`."""
+
+
+@dataclass(frozen=True)
+class UpdateTimes:
+    """Wall time of a training's updates, as LeRobot logs it; those repeated after a kill count each time."""
+
+    updates: int
+    ms: float
+    """Mean of one update, its samples included."""
+
+    @property
+    def seconds(self) -> float:
+        """Of all updates."""
+        return self.updates * self.ms / 1000
 
 
 def side_by_side(steps: Iterable[StudyCommand], train: Callable[[StudyCommand], None], parallel: int) -> None:
@@ -76,13 +94,16 @@ def keep_last_checkpoint(folder: Path) -> None:
             shutil.rmtree(path)
 
 
-def keep_gradients(folder: Path, log: Path) -> None:
-    """Write what a finished training's log says about gradients beside its checkpoints, once."""
+def keep_figures(folder: Path, log: Path) -> None:
+    """Write what a finished training's log says about gradients and times beside its checkpoints, once."""
     if (folder / GRADIENTS).is_file() or not log.is_file():
         return
-    found = gradients_in(log.read_text(encoding="utf-8", errors="replace"))
-    if found is not None:
-        write_json(folder / GRADIENTS, asdict(found))
+    text = log.read_text(encoding="utf-8", errors="replace")
+    gradients, times = gradients_in(text), times_in(text)
+    if times is not None:
+        write_json(folder / TIMES, asdict(times))
+    if gradients is not None:
+        write_json(folder / GRADIENTS, asdict(gradients))
 
 
 def gradients_in(log: str) -> Gradients | None:
@@ -92,6 +113,18 @@ def gradients_in(log: str) -> Gradients | None:
         return None
     clipped = sum(norm > CLIP_NORM for norm in norms) / len(norms)
     return Gradients(len(norms), fmean(norms), median(norms), clipped)
+
+
+def times_in(log: str) -> UpdateTimes | None:
+    """Of a training's log that has a line for every update; None where it has no times."""
+    each = [float(update) + float(data) for update, data in _TIMES.findall(log)]
+    return UpdateTimes(len(each), round(1000 * fmean(each), 2)) if each else None
+
+
+def read_times(folder: Path) -> UpdateTimes | None:
+    """Of a training's folder; None where they were not logged."""
+    path = folder / TIMES
+    return UpdateTimes(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def read_gradients(folder: Path) -> Gradients | None:

@@ -152,9 +152,19 @@ def paired_over_seeds(pairs: Sequence[Sequence[tuple[bool, bool]]]) -> "PairedDi
     return PairedDifference(mean, max(-1.0, mean - half), min(1.0, mean + half), tuple(differences))
 
 
+def mean_over_seeds(differences: Sequence[float]) -> "PairedDifference":
+    """Student's t interval of a mean difference from one value per training seed; one seed: no width is known."""
+    seeds, mean = len(differences), math.fsum(differences) / len(differences)
+    if seeds == 1:
+        return PairedDifference(mean, -math.inf, math.inf, tuple(differences))
+    variance = math.fsum((each - mean) ** 2 for each in differences) / (seeds - 1)
+    half = float(stdtrit(seeds - 1, (1 + LEVEL) / 2)) * math.sqrt(variance / seeds)
+    return PairedDifference(mean, mean - half, mean + half, tuple(differences))
+
+
 @dataclass(frozen=True)
 class PairedDifference:
-    """A difference of two success rates with the ends of its interval, in [-1, 1]."""
+    """A difference of two success rates (in [-1, 1]) or of other means, with the ends of its interval."""
 
     value: float
     low: float

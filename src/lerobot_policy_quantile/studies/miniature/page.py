@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lerobot_policy_quantile.evaluation.tables.aggregate import SEED_MARK, Line, benchmarks_in, columns_of, lines_of
-from lerobot_policy_quantile.evaluation.tables.intervals import PairedDifference
-from lerobot_policy_quantile.evaluation.tables.published import Rate
 from lerobot_policy_quantile.evaluation.tables.sheet import MISSING, TITLES, per_cent
-from lerobot_policy_quantile.studies.miniature.claims import Claim, Paired, claims_of, compared, judge
-from lerobot_policy_quantile.studies.miniature.summary import Summary
+from lerobot_policy_quantile.studies.miniature import claim_text
+from lerobot_policy_quantile.studies.miniature.claim_text import points
+from lerobot_policy_quantile.studies.miniature.claims import Claim, claims_of, compared, judge
+from lerobot_policy_quantile.studies.miniature.costs import costs_table
+from lerobot_policy_quantile.studies.miniature.pilot import pilot_sections
+from lerobot_policy_quantile.studies.miniature.summary import Summary, measured
 from lerobot_policy_quantile.studies.plan_figures import WHOLE, figures_of, paper_rows
 from lerobot_policy_quantile.studies.plans import StudyPlan, load_study
 from lerobot_policy_quantile.studies.plans.size import Size, load_size
@@ -22,6 +24,11 @@ NOTES = """\
   as its units (Student's t, never narrower than episodes alone allow), so three seeds tell large differences only.
 - Seconds: simulated time per episode, failures included. Gradient norm: median over updates, before clipping to 1;
   clipped: share of updates.
+"""
+
+COSTS = """\
+- Wall time while other processes shared the machine. Hours add up what ran side by side. Trainings and episodes that
+  several studies share count in each of them; an update includes reading its samples.
 """
 
 
@@ -39,19 +46,25 @@ def write_page(summary: Summary, folder: Path) -> Path:
 
 def page(summary: Summary, study: StudyPlan, size: Size) -> str:
     """The page in Markdown."""
-    reference = size.study[study.name].reference
+    mine = size.study[study.name]
+    reference, claims = mine.reference, [claim for claim in claims_of(study.name) if not claim.b_study]
+    told = f"which of the paper's claims ({study.paper}) hold for the tiny backbone trained on scripted demonstrations"
+    if mine.pilot:
+        told = "how much success scatters between seeds and episodes, and how small a difference other studies can show"
     parts = [
         f"# {study.title}, in miniature\n",
-        f"After this page you can tell which of the paper's claims ({study.paper}) hold for the tiny backbone trained"
-        f" on scripted demonstrations. Written by `qhead study run {study.name} --miniature`; outcomes of all episodes"
-        f" are in `{study.name}.json`.\n",
-        "## Claims\n",
-        claims_table(summary, claims_of(study.name)),
+        f"After this page you can tell {told}. Written by `qhead study run {study.name} --miniature`; outcomes of all"
+        f" episodes are in `{study.name}.json`.\n",
     ]
+    parts += ["## Claims\n", claims_table(summary, claims)] if claims else []
+    parts += [pilot_sections(summary, study, size, reference)] if mine.pilot else []
     for benchmark in benchmarks_in(summary.rows):
         parts += [f"## {TITLES[benchmark]}\n", _table(summary, study, benchmark, reference)]
         parts += [f"![{TITLES[benchmark]}: success rates and the paper's]({study.name}-{benchmark}.svg)\n"]
-    parts += [NOTES.format(reference=reference), _beyond(study), "## Settings\n", _settings(summary)]
+    parts += [NOTES.format(reference=reference), _beyond(study)]
+    if costs := costs_table(summary.costs):
+        parts += ["## Costs\n", costs, COSTS]
+    parts += ["## Settings\n", _settings(summary)]
     return "\n".join(part for part in parts if part)
 
 
@@ -59,20 +72,10 @@ def claims_table(summary: Summary, claims: Sequence[Claim]) -> str:
     """One row per claim."""
     rows = []
     for claim in claims:
-        found = compared(summary.rows, claim.suite, claim.a, claim.b)
-        paper = " vs ".join(_printed(rate) for rate in claim.paper)
-        ours, difference = (MISSING, MISSING) if found is None else _ours(found)
-        rows.append((claim.text, paper, ours, difference, f"**{judge(claim, found)}**"))
-    return markdown(("claim", "paper", "ours", "difference, points", "verdict"), rows)
-
-
-def _ours(found: Paired) -> tuple[str, str]:
-    return f"{100 * found.a:.1f} vs {100 * found.b:.1f}", points(found.difference)
-
-
-def points(difference: PairedDifference) -> str:
-    """Such as `+3.0 [-1.2, +7.2]` in percentage points."""
-    return f"{100 * difference.value:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+        found = measured(claim, summary)
+        told = (claim_text.theirs(claim), claim_text.ours(claim, found), claim_text.interval(claim, found))
+        rows.append((f"{claim.text[:-1]} ({claim.place}).", *told, f"**{judge(claim, found)}**"))
+    return markdown(("claim", "paper", "ours", "difference", "verdict"), rows)
 
 
 def _table(summary: Summary, study: StudyPlan, benchmark: str, reference: str) -> str:
@@ -96,7 +99,7 @@ def _table(summary: Summary, study: StudyPlan, benchmark: str, reference: str) -
                 named,
                 *first,
                 per_cent(line.cells.get(columns[-1])) if columns else MISSING,
-                MISSING if rate is None else _printed(rate),
+                MISSING if rate is None else claim_text.printed(rate),
                 MISSING if found is None else points(found.difference),
                 MISSING if line.seconds is None else f"{line.seconds:.1f}",
                 *_gradients(summary, line.method),
@@ -139,7 +142,3 @@ def _spelled(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_spelled(each)}" for name, each in value.items())
     return str(value)
-
-
-def _printed(rate: Rate) -> str:
-    return " to ".join(f"{figure:g}" for figure in rate) if isinstance(rate, tuple) else f"{rate:g}"

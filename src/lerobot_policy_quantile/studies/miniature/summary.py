@@ -5,7 +5,7 @@ Parts of a study (other seeds, days or machines) meet in the file; parts of othe
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,10 @@ from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.tables.aggregate import benchmark_of
 from lerobot_policy_quantile.evaluation.tables.facts import Facts
 from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL, read_folders
+from lerobot_policy_quantile.studies.miniature.claims import SPREAD, Claim, Paired, found_in
+from lerobot_policy_quantile.studies.miniature.costs import StudyCosts, as_record, costs_of, from_record
+from lerobot_policy_quantile.studies.miniature.spread import Spreads, compared_spread, spreads_in
+from lerobot_policy_quantile.studies.plan_rows import study_rows
 from lerobot_policy_quantile.studies.plan_training import Gradients, read_gradients
 from lerobot_policy_quantile.studies.plans import StudyPlan
 from lerobot_policy_quantile.studies.plans.commands import StudyCommand
@@ -43,6 +47,9 @@ class Summary:
     gradients: Mapping[str, Gradients]
     """Training -> its gradient norms."""
     rows: tuple[Row, ...]
+    spreads: Spreads = field(default_factory=dict)
+    """Of studies that record predictions."""
+    costs: StudyCosts = StudyCosts()
 
     @property
     def facts(self) -> Facts:
@@ -50,13 +57,19 @@ class Summary:
         return Facts(categories=self.categories)
 
 
-def keep_summary(study: StudyPlan, steps: Sequence[StudyCommand], size: Size, folder: Path) -> Summary | None:
-    """Add what the study's folders hold to its file, which is written anew; None if no episode has been run."""
-    folders = [Path(step.folder) for step in steps if step.kind == "eval"]
-    rows, facts = read_folders([each for each in folders if (each / JOURNAL).is_file()])
+def keep_summary(
+    study: StudyPlan, steps: Sequence[StudyCommand], size: Size, folder: Path, dataset: str | None = None
+) -> Summary | None:
+    """Add what the study's folders hold to its file, which is written anew; None if no episode has been run.
+
+    `dataset`: the folder that was trained on, for what its demonstrations cost.
+    """
+    rows, facts = study_rows(steps)
     if not rows:
         return None
-    trained = {step.name: read_gradients(Path(step.folder)) for step in steps if step.kind == "train"}
+    trained = {
+        label: read_gradients(Path(step.folder)) for step in steps if step.kind == "train" for label, _ in step.labels
+    }
     run = {row.key.scene: {other.key.task for other in rows if other.key.scene == row.key.scene} for row in rows}
     fresh = Summary(
         study=study.name,
@@ -70,6 +83,8 @@ def keep_summary(study: StudyPlan, steps: Sequence[StudyCommand], size: Size, fo
         },
         gradients={name: found for name, found in trained.items() if found is not None},
         rows=tuple(rows),
+        spreads=_spreads(steps),
+        costs=costs_of(steps, rows, dataset),
     )
     path = folder / f"{study.name}.json"
     whole = joined(read_summary(path), fresh, path) if path.is_file() else fresh
@@ -96,6 +111,8 @@ def joined(before: Summary, fresh: Summary, path: Path) -> Summary:
          for name in {**before.categories, **fresh.categories}},
         {**before.gradients, **fresh.gradients},
         tuple(rows.values()),
+        {**before.spreads, **fresh.spreads},
+        before.costs + fresh.costs,
     )  # fmt: skip
 
 
@@ -112,6 +129,8 @@ def read_summary(path: Path) -> Summary:
         {scene: {int(task): name for task, name in tasks.items()} for scene, tasks in content["categories"].items()},
         {name: Gradients(**found) for name, found in content["gradients"].items()},
         tuple(_rows(content["scenes"])),
+        {name: [(one, other) for one, other in pairs] for name, pairs in content.get("spreads", {}).items()},
+        from_record(content.get("costs", {})),
     )
 
 
@@ -120,9 +139,27 @@ def _text(summary: Summary) -> str:
         "format": FORMAT,
         **{name: getattr(summary, name) for name in ("study", "size", "settings", "versions", "categories")},
         "gradients": {name: asdict(found) for name, found in sorted(summary.gradients.items())},
+        "spreads": summary.spreads,
+        "costs": as_record(summary.costs),
         "scenes": _scenes(summary.rows),
     }
-    return json.dumps(record, indent=1) + "\n"
+    return json.dumps({name: value for name, value in record.items() if value or name != "spreads"}, indent=1) + "\n"
+
+
+def _spreads(steps: Sequence[StudyCommand]) -> dict[str, list[tuple[float, float]]]:
+    """Of evaluations that recorded predictions."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for step in steps:
+        if step.recorded and (Path(step.folder) / JOURNAL).is_file():
+            found |= spreads_in(read_folders([Path(step.folder)])[0], Path(step.folder))
+    return found
+
+
+def measured(claim: Claim, summary: Summary) -> Paired | None:
+    """What a study's outcomes say about one of its claims; None if it has not been run."""
+    if claim.measure == SPREAD:
+        return compared_spread(claim, summary.spreads)
+    return found_in(claim, summary.rows)
 
 
 def _scenes(rows: Iterable[Row]) -> dict[str, Any]:

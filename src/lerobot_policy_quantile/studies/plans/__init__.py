@@ -16,7 +16,7 @@ _FIELDS = {
     "": {"title", "paper", "seeds", "training", "variant", "evaluation", "robot"},
     "training": {"dataset", "warmup", "steps", "cameras"},
     "variant": {"name", "policy", "beyond_paper"},
-    "evaluation": {"suite", "decoders"},
+    "evaluation": {"suite", "decoders", "indices", "record"},
     "robot": {"tasks", "trials"},
 }
 
@@ -37,6 +37,10 @@ class Evaluation:
 
     suite: str
     decoders: tuple[str, ...] = ("median",)
+    indices: str | None = None
+    """Initial states of every task, such as `40-44`; None: the first ones."""
+    record: bool = False
+    """Keep predictions of every episode, in a journal of the study's own."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,8 @@ def parse_study(name: str, text: str) -> StudyPlan:
     if not variants or len(set(names)) < len(names):
         raise ValueError(f"variants of study {name!r} must be named, each once; got {names}")
     evaluations = tuple(
-        Evaluation(entry["suite"], tuple(entry.get("decoders", ("median",)))) for entry in content.get("evaluation", ())
+        Evaluation(**{**entry, "decoders": tuple(entry.get("decoders", ("median",)))})
+        for entry in content.get("evaluation", ())
     )
     training, robot = content["training"], content.get("robot")
     if not evaluations and robot is None:

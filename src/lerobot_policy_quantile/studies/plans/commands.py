@@ -1,15 +1,20 @@
 """A study in one of its sizes as commands: LeRobot's trainer, `qhead eval`, robot trials and `qhead table`."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from lerobot_policy_quantile.adapters.suites import parse_suites
+from lerobot_policy_quantile.evaluation.tables.aggregate import benchmark_of
 from lerobot_policy_quantile.studies.plans import Evaluation, PlanVariant, StudyPlan
 from lerobot_policy_quantile.studies.plans.size import BATCH, PAPER, Size
+from lerobot_policy_quantile.studies.plans.trainings import Training, own_training, shared_training
 
 DEMONSTRATIONS = "qhead/demonstrations"
 """Name of the dataset that a study records for itself."""
+EPISODES = "episodes"
+"""Folder of shared journals in OUT, one per benchmark."""
 LEAN = "lerobot_policy_quantile.studies.lean_train"
 CHECKPOINTS = 4
 """Checkpoints per training; an interrupted training loses at most the steps since the last one."""
@@ -48,6 +53,8 @@ class Where:
     """Variant -> training settings; the policy's defaults for other variants."""
     lean: bool = False
     """Train with `studies/lean_train.py`, which reads samples faster."""
+    content: str = ""
+    """Digests of dataset and weights, where trainings are shared between studies."""
 
     def __post_init__(self) -> None:
         if self.processes < 1 or BATCH % self.processes:
@@ -67,11 +74,26 @@ class StudyCommand:
     """Of a training: number of updates."""
     batch: int = 0
     """Of a training: global batch size."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Of a training or an evaluation: names in the study (`l1-0`, `l1#0`) and the names that folder or journal use."""
+    episodes: "Episodes | None" = None
+    """Of an evaluation: which rows of its journal are the study's; None: all."""
+    recorded: bool = False
+    """Of an evaluation: whether its predictions are kept for the study."""
 
     @property
     def text(self) -> str:
         """The command as typed into a shell."""
         return shlex.join(self.words)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Some episodes of a journal that studies share."""
+
+    scenes: tuple[str, ...]
+    indices: tuple[int, ...] | None
+    """Initial states; None: all."""
 
 
 Trained = Sequence[tuple[PlanVariant, int]]
@@ -88,9 +110,11 @@ def expand(
         raise ValueError(f"seeds must lie in 0..{study.seeds - 1}; got {', '.join(map(str, chosen)) or 'none'}")
     trained = [(variant, seed) for seed in chosen for variant in study.variants]
     steps = [_collecting(study, where, size)] if _collects(where, size) else []
-    steps += [_training(study, where, size, variant, seed) for variant, seed in trained]
+    steps += _merged(_training(study, where, size, variant, seed) for variant, seed in trained)
     judged = [_evaluation(study, where, size, evaluation, trained) for evaluation in study.evaluations]
     judged += _trials(study, where, size, trained)
+    if size.shared:  # journals hold other studies' rows, too: the study's own command prints its table
+        return [*steps, *judged]
     folders = tuple(dict.fromkeys(step.folder for step in judged))
     table = StudyCommand("table", "table", ("qhead", "table", *folders), home(study, where))
     return [*steps, *judged, table]
@@ -101,12 +125,26 @@ def home(study: StudyPlan, where: Where) -> str:
     return f"{where.out}/{study.name}"
 
 
-def _folder(study: StudyPlan, where: Where, variant: PlanVariant, seed: int) -> str:
-    return f"{home(study, where)}/train/{variant.name}-{seed}"
+def _merged(steps: Iterable[StudyCommand]) -> list[StudyCommand]:
+    """Variants of a study that are the same training become one command with all of their names."""
+    found: dict[str, StudyCommand] = {}
+    for step in steps:
+        labels = (*found[step.folder].labels, *step.labels) if step.folder in found else step.labels
+        found[step.folder] = replace(step, labels=labels)
+    return list(found.values())
 
 
-def _checkpoint(study: StudyPlan, where: Where, variant: PlanVariant, seed: int) -> str:
-    return f"{_folder(study, where, variant, seed)}/checkpoints/last/pretrained_model"
+def training_of(study: StudyPlan, where: Where, size: Size, variant: PlanVariant, seed: int) -> Training:
+    """The training of a variant with a seed."""
+    if not size.shared:
+        return own_training(home(study, where), variant.name, seed)
+    schedule = {
+        "updates": size.updates_of(study, where.frames),
+        "batch": size.batch,
+        "warmup": study.warmup,
+        "content": where.content,
+    }
+    return shared_training(where.out, variant.name, variant.policy, _policy(where, size, variant), schedule, seed)
 
 
 def _collects(where: Where, size: Size) -> bool:
@@ -145,9 +183,10 @@ def _training(study: StudyPlan, where: Where, size: Size, variant: PlanVariant, 
         *([] if size.log_every is None else [f"--log_freq={size.log_every}"]),
         f"--seed={seed}",
     ]
-    folder = _folder(study, where, variant, seed)
-    name = f"{variant.name}-{seed}"
-    return StudyCommand("train", name, (*words, f"--output_dir={folder}"), folder, updates, size.batch)
+    mine = training_of(study, where, size, variant, seed)
+    words.append(f"--output_dir={mine.folder}")
+    labels = ((mine.label, mine.name),)
+    return StudyCommand("train", mine.name, tuple(words), mine.folder, updates, size.batch, labels)
 
 
 def _policy(where: Where, size: Size, variant: PlanVariant) -> dict[str, Any]:
@@ -192,21 +231,45 @@ def _trainer(where: Where) -> list[str]:
 
 def _evaluation(study: StudyPlan, where: Where, size: Size, evaluation: Evaluation, trained: Trained) -> StudyCommand:
     words = ["qhead", "eval", "--suite", evaluation.suite, "--device", where.device]
-    for variant, seed in trained:
-        words += ["--policy", f"{variant.name}#{seed}={_checkpoint(study, where, variant, seed)}"]
+    trainings = [training_of(study, where, size, variant, seed) for variant, seed in trained]
+    shared = size.shared and not evaluation.record
+    labels = tuple((each.row_label, each.policy if shared else each.row_label) for each in trainings)
+    named = zip((name for _, name in labels), trainings, strict=True)
+    for policy in dict.fromkeys(f"{name}={training.checkpoint}" for name, training in named):
+        words += ["--policy", policy]
     for decoder in evaluation.decoders:
         words += ["--decoder", decoder]
-    if not _collects(where, size):  # demonstrations of qhead collect use LIBERO's names
+    if not _collects(where, size) and size.dataset is None:  # demonstrations of qhead collect use LIBERO's names
         for camera, feature in study.cameras.items():
             words += ["--camera", f"{camera}={feature}"]
     if where.workers is not None:
         words += ["--workers", str(where.workers)]
-    words += [word for name, value in size.options_of(evaluation.suite).items() for word in (f"--{name}", str(value))]
+    words += [word for name, value in size.options_of(evaluation).items() for word in (f"--{name}", str(value))]
     words += _camera_size(size)
-    words += [] if size.side_files else ["--no-side-files"]
+    words += [] if size.side_files else ["--no-video"] if evaluation.record else ["--no-side-files"]
     words += [] if size.models == 1 else ["--models", str(size.models)]
-    folder = f"{home(study, where)}/{evaluation.suite}"
-    return StudyCommand("eval", evaluation.suite, (*words, "--out", folder), folder)
+    if not shared:
+        folder = f"{home(study, where)}/{evaluation.suite}"
+        words += ["--out", folder]
+        return StudyCommand("eval", evaluation.suite, tuple(words), folder, labels=labels, recorded=evaluation.record)
+    scenes = tuple(parse_suites(evaluation.suite))
+    folder = f"{where.out}/{EPISODES}/{_benchmark(scenes)}"
+    return StudyCommand(
+        "eval",
+        f"{study.name}-{evaluation.suite}",
+        (*words, "--out", folder),
+        folder,
+        labels=labels,
+        episodes=Episodes(scenes, size.indices_of(evaluation)),
+    )
+
+
+def _benchmark(scenes: Sequence[str]) -> str:
+    """The benchmark whose journal all of an evaluation's rows are in."""
+    names = sorted({str(benchmark_of(scene)) for scene in scenes})
+    if len(names) > 1:
+        raise ValueError(f"suites of one evaluation must belong to one benchmark; got {', '.join(names)}")
+    return names[0]
 
 
 def _trials(study: StudyPlan, where: Where, size: Size, trained: Trained) -> list[StudyCommand]:
@@ -215,7 +278,8 @@ def _trials(study: StudyPlan, where: Where, size: Size, trained: Trained) -> lis
         return []
     folder, steps = f"{home(study, where)}/robot", []
     for variant, seed in trained:
-        serve = ("qhead", "serve", "--policy", _checkpoint(study, where, variant, seed), "--device", where.device)
+        checkpoint = training_of(study, where, size, variant, seed).checkpoint
+        serve = ("qhead", "serve", "--policy", checkpoint, "--device", where.device)
         steps.append(StudyCommand("robot", f"serve {variant.name}-{seed}", serve, folder))
         for task in study.robot.tasks:
             trials = str(size.trials or study.robot.trials)

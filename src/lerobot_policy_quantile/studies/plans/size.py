@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
 from typing import Any
 
-from lerobot_policy_quantile.studies.plans import PlanVariant, StudyPlan
+from lerobot_policy_quantile.evaluation.plan import parse_numbers
+from lerobot_policy_quantile.studies.plans import Evaluation, PlanVariant, StudyPlan
 from lerobot_policy_quantile.util.names import nearest
 
 BATCH = 128
@@ -28,6 +29,10 @@ class StudySize:
     """The full model, to which the other variants are compared."""
     variant: tuple[PlanVariant, ...] = ()
     """Further variants, which the paper's study does not have."""
+    seeds: int | None = None
+    """None: the size's."""
+    pilot: bool = False
+    """Its page says what the other studies of the size can tell."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Size:
     """Train with `studies/lean_train.py`: the same samples, read faster."""
     log_every: int | None = None
     """Updates per line of the training log."""
+    shared: bool = False
+    """Studies in one folder share trainings and journals."""
     parallel: bool = False
     """Trainings run side by side, one per core, unless told otherwise."""
     models: int = 1
@@ -84,9 +91,20 @@ class Size:
                     f" got {options['episodes']}"
                 )
 
-    def options_of(self, suite: str) -> dict[str, int]:
-        """Options of `qhead eval` for a suite."""
-        return dict(self.suite.get(suite, self.evaluation))
+    def options_of(self, evaluation: Evaluation) -> dict[str, int | str]:
+        """Options of `qhead eval` for an evaluation."""
+        found: dict[str, int | str] = {**self.suite.get(evaluation.suite, self.evaluation)}
+        if evaluation.indices is not None:
+            found.pop("episodes", None)
+            found["indices"] = evaluation.indices
+        return found
+
+    def indices_of(self, evaluation: Evaluation) -> tuple[int, ...] | None:
+        """Initial states of an evaluation; None: as the benchmark says."""
+        if evaluation.indices is not None:
+            return parse_numbers("indices", evaluation.indices)
+        episodes = self.suite.get(evaluation.suite, self.evaluation).get("episodes")
+        return None if episodes is None else tuple(range(episodes))
 
     def updates_of(self, study: StudyPlan, frames: int) -> int:
         """Updates of one training: this size's, the study's, or one epoch."""
@@ -98,13 +116,13 @@ class Size:
         """The study with this size's seeds, warm-up and further variants."""
         if self.study and study.name not in self.study:
             raise ValueError(f"studies of size {self.name!r} are {', '.join(self.study)}; got {study.name!r}")
-        further = self.study[study.name].variant if self.study else ()
+        mine = self.study.get(study.name)
         return replace(
             study,
-            seeds=self.seeds or study.seeds,
+            seeds=(mine.seeds if mine else None) or self.seeds or study.seeds,
             warmup=study.warmup if self.warmup is None else self.warmup,
             dataset=self.dataset or study.dataset,
-            variants=(*study.variants, *further),
+            variants=(*study.variants, *(mine.variant if mine else ())),
         )
 
     def record(self, study: StudyPlan) -> dict[str, Any]:
@@ -112,6 +130,7 @@ class Size:
         how = (
             "study",
             "parallel",
+            "shared",
             "models",
             "loader_workers",
             "lean",
@@ -120,8 +139,10 @@ class Size:
             "prefix_cache",
             "collect",
         )
-        mine = {"updates": self.study[study.name].updates} if study.name in self.study else {}
-        return {name: value for name, value in asdict(self).items() if name not in how} | mine
+        found = {name: value for name, value in asdict(self).items() if name not in how}
+        if study.name in self.study:
+            found |= {"updates": self.study[study.name].updates, "seeds": self.study[study.name].seeds or self.seeds}
+        return found
 
 
 PAPER = Size()
@@ -148,7 +169,7 @@ def _study_size(size: str, study: str, entry: dict[str, Any]) -> StudySize:
     for name in entry:
         _require_known(f"fields of study {study!r} in size {size!r}", name, [each.name for each in fields(StudySize)])
     variants = tuple(PlanVariant(**each) for each in entry.get("variant", ()))
-    return StudySize(entry["updates"], entry["reference"], variants)
+    return StudySize(**{**entry, "variant": variants})
 
 
 def _require_known(what: str, name: str, allowed: Any) -> None:
