@@ -139,10 +139,10 @@ def test_what_the_run_does_not_hold_is_refused(run, choice, complaint):
 
 
 def test_policies_and_decoders_are_not_averaged(run):
-    write_run(run, [(0, 0, "success", 11, [1.0])], decoder="native")
+    write_run(run, [(0, 0, "success", 11, [1.0])], decoder="native", fingerprint=digest_tree(BASE))
     with pytest.raises(ValueError, match="--decoder must be given: the chosen episodes are of median, native"):
         choose_rows(run, Choice())
-    assert len(choose_rows(run, Choice(decoder="native"))) == 1
+    assert len(choose_rows(run, Choice(decoder="native", fingerprint=digest_tree(BASE)))) == 1
 
 
 def test_runs_without_what_is_needed_are_refused(tmp_path, run):

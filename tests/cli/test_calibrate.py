@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from html.parser import HTMLParser
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from lerobot_policy_quantile.cli.main import app
 from tests.calibration.conftest import saved, toy_set  # noqa: F401
+from tests.support.command_line import BIN, PATIENCE, environment
 from tests.support.datasets import CAMERA
 
 
@@ -88,9 +90,13 @@ def test_the_page_is_one_file_with_reliability_and_pit(judged):
     assert page.count("furthest at level") == 2 + 2 * len(record["dimensions"])
 
 
-def test_json_goes_to_standard_output_alone(saved, toy_set):  # noqa: F811
-    result = invoke("--policy", f"a={saved['l1']}", "--dataset", toy_set, "--episodes", 3, "--json", "--device", "cpu")
-    record = json.loads(result.stdout)
+def test_a_process_of_its_own_finds_the_policy_type_and_prints_json_alone(saved, toy_set, tmp_path):  # noqa: F811
+    """LeRobot's discovery skips this package in a `qhead` process, and its loader prints to standard output."""
+    arguments = ["--policy", f"a={saved['l1']}", "--dataset", toy_set, "--episodes", 3, "--json", "--device", "cpu"]
+    command = [str(part) for part in (BIN / "qhead", "calibrate", *arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
     assert record["laws"][0]["crps"]["low"] is None
     assert record["notes"] == ["1 episode: there is no interval."]
 

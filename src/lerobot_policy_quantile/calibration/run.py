@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+import lerobot_policy_quantile
 from lerobot_policy_quantile.adapters.lerobot_folder import load_parts, read_config
 from lerobot_policy_quantile.calibration.baselines import BASELINES, fit_baselines
 from lerobot_policy_quantile.calibration.held_out import (
@@ -117,6 +118,7 @@ def _judge(
     bootstrap: Bootstrap,
     heard: Callable[[str, int], None],
 ) -> _Judged:
+    _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
     config = read_config(policy.folder, settings.device)
     model, before, after, context = load_parts(policy.folder, config, renamed=policy.renamed)
     units = units_of(after, policy.action_dim)

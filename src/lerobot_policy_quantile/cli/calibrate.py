@@ -1,6 +1,8 @@
 """`qhead calibrate`: are predicted distributions honest on held-out episodes?"""
 
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,7 +84,8 @@ def calibrate(
         typer.echo(f"policies compute on {place}", err=True)
         hands = (min(8, os.cpu_count() or 1) if place.startswith("cuda") else 0) if workers is None else workers
         settings = CalibrationSettings(Reading(every, batch_size, hands), place, counts, resamples)
-        record = _with_a_bar(policies, data, chosen, settings)
+        with redirect_stdout(sys.stderr):  # LeRobot prints when it loads weights
+            record = _with_a_bar(policies, data, chosen, settings)
         if out is not None:
             write_record(record, out)
     typer.echo(json.dumps(record, indent=2) if as_json else text_tables(record), nl=as_json)
