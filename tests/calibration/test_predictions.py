@@ -7,7 +7,7 @@ import torch
 from lerobot_policy_quantile.adapters.lerobot_folder import load_parts, read_config
 from lerobot_policy_quantile.calibration.held_out import open_dataset, read_dataset, read_recordings
 from lerobot_policy_quantile.calibration.policy_facts import read_policy
-from lerobot_policy_quantile.calibration.predictions import Predictor, Reading, episode_laws
+from lerobot_policy_quantile.calibration.predictions import FrameReading, Predictor, episode_laws
 from lerobot_policy_quantile.calibration.units import saved_units, units_of
 from tests.support.datasets import CAMERA
 from tests.support.policies import STATS
@@ -23,7 +23,7 @@ class Loaded:
         self.recordings = read_recordings(self.dataset, [0, 2])
 
     def laws(self, **reading):
-        how = Reading(**{"every": 5, "batch_size": 2, **reading})
+        how = FrameReading(**{"every": 5, "batch_size": 2, **reading})
         heard = []
         found = list(episode_laws(self.predictor, self.dataset, self.recordings, self.units, how, heard.append))
         assert sum(heard) == sum(len(laws[0].frames) for laws in found)

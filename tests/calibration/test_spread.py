@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from lerobot_policy_quantile.calibration.spread import (
     GRID,
-    Choice,
+    EpisodeChoice,
     averaged,
     choose_rows,
     on_grid,
@@ -73,7 +73,7 @@ def run(tmp_path):
 
 
 def test_ranges_are_the_ends_of_the_first_predicted_step_around_its_median(run):
-    (episode,) = read_spread(run, choose_rows(run, Choice(task=0, status="success")), None)
+    (episode,) = read_spread(run, choose_rows(run, EpisodeChoice(task=0, status="success")), None)
     assert episode.steps.tolist() == [0, 10, 20, 30]
     widths = np.array([1.0, 3, 2, 1])[:, None] * np.ones(6)
     np.testing.assert_allclose(episode.commands.width, widths)
@@ -86,14 +86,14 @@ def test_the_mean_is_of_normalised_ranges_over_the_six_motion_dimensions(run):
     """The paper's W(t): the policy's own scale per dimension, the gripper left out."""
     from safetensors.numpy import load_file
 
-    (episode,) = read_spread(run, choose_rows(run, Choice(task=0, status="success")), BASE)
+    (episode,) = read_spread(run, choose_rows(run, EpisodeChoice(task=0, status="success")), BASE)
     stats = load_file(BASE / "policy_postprocessor_step_0_unnormalizer_processor.safetensors")
     scale = 2 / (stats["action.q99"] - stats["action.q01"])[:6]
     np.testing.assert_allclose(episode.mean.width, np.array([1.0, 3, 2, 1]) * scale.mean(), rtol=1e-5)
 
 
 def test_averages_run_over_normalised_time_with_a_band_over_episodes(run):
-    episodes = read_spread(run, choose_rows(run, Choice(task=0)), None)
+    episodes = read_spread(run, choose_rows(run, EpisodeChoice(task=0)), None)
     mean, outer = averaged([on_grid(episode, episode.commands) for episode in episodes])
     assert mean.width.shape == (GRID, 6)
     np.testing.assert_allclose(mean.width[0], 1.5)  # of 1 and 2
@@ -104,7 +104,7 @@ def test_averages_run_over_normalised_time_with_a_band_over_episodes(run):
 
 
 def test_rotations_are_magnified_and_the_gripper_is_marked(run):
-    figure = spread_figure(read_spread(run, choose_rows(run, Choice(task=0, status="success")), BASE))
+    figure = spread_figure(read_spread(run, choose_rows(run, EpisodeChoice(task=0, status="success")), BASE))
     mean, *dimensions = figure.panels
     assert mean.title == "mean over six"
     assert [panel.title for panel in dimensions] == [
@@ -119,7 +119,7 @@ def test_rotations_are_magnified_and_the_gripper_is_marked(run):
 def test_one_episode_can_be_named_by_key_or_by_its_side_files(run):
     key = EpisodeKey("libero_10", 1, 0, 0, "ours", "median")
     for text in (key.text, key.digest):
-        (row,) = choose_rows(run, Choice(episode=text))
+        (row,) = choose_rows(run, EpisodeChoice(episode=text))
         assert row.key == key
 
 
@@ -135,28 +135,28 @@ def test_one_episode_can_be_named_by_key_or_by_its_side_files(run):
 )
 def test_what_the_run_does_not_hold_is_refused(run, choice, complaint):
     with pytest.raises(ValueError, match=complaint.replace("?", r"\?")):
-        choose_rows(run, Choice(**choice))
+        choose_rows(run, EpisodeChoice(**choice))
 
 
 def test_policies_and_decoders_are_not_averaged(run):
     write_run(run, [(0, 0, "success", 11, [1.0])], decoder="native", fingerprint=digest_tree(BASE))
     with pytest.raises(ValueError, match="--decoder must be given: the chosen episodes are of median, native"):
-        choose_rows(run, Choice())
-    assert len(choose_rows(run, Choice(decoder="native", fingerprint=digest_tree(BASE)))) == 1
+        choose_rows(run, EpisodeChoice())
+    assert len(choose_rows(run, EpisodeChoice(decoder="native", fingerprint=digest_tree(BASE)))) == 1
 
 
 def test_runs_without_what_is_needed_are_refused(tmp_path, run):
     with pytest.raises(ValueError, match="RUN must be a folder that qhead eval wrote"):
-        choose_rows(tmp_path, Choice())
-    rows = choose_rows(run, Choice(task=0))
+        choose_rows(tmp_path, EpisodeChoice())
+    rows = choose_rows(run, EpisodeChoice(task=0))
     with pytest.raises(ValueError, match="--policy must be the folder that the run was made with"):
-        read_spread(write_run(tmp_path / "other", RUN[:1]), choose_rows(tmp_path / "other", Choice()), BASE)
+        read_spread(write_run(tmp_path / "other", RUN[:1]), choose_rows(tmp_path / "other", EpisodeChoice()), BASE)
     SideFiles(run / "side").path(rows[0].key).unlink()
     with pytest.raises(ValueError, match=r"has no side file .* --no-side-files"):
         read_spread(run, rows, None)
     point = write_run(tmp_path / "point", RUN[:1], quantiles=False)
     with pytest.raises(ValueError, match="--policy must predict quantiles; 'ours' has none"):
-        read_spread(point, choose_rows(point, Choice()), None)
+        read_spread(point, choose_rows(point, EpisodeChoice()), None)
 
 
 # --- the command ------------------------------------------------------------------------------
@@ -203,4 +203,4 @@ def test_a_real_run_of_the_shipped_base(tmp_path):
     assert [episode["query_steps"] for episode in record["episodes"]] == [[0, 3, 6, 9]] * 2
     for episode in record["episodes"]:
         assert min(episode["mean"]["width"]) > 0
-    assert spread_record(read_spread(tmp_path / "run", choose_rows(tmp_path / "run", Choice()), BASE)) == record
+    assert spread_record(read_spread(tmp_path / "run", choose_rows(tmp_path / "run", EpisodeChoice()), BASE)) == record

@@ -7,12 +7,15 @@ import numpy as np
 
 from lerobot_policy_quantile.calibration.tables import WIDTH_MASS, law_name
 from lerobot_policy_quantile.drawing.figure import Figure, LegendEntry
+from lerobot_policy_quantile.drawing.marks import Array
 from lerobot_policy_quantile.drawing.svg import NARROW, Axis, Panel, data_range
 
 Law = Mapping[str, Any]
 Record = Mapping[str, Any]
 
 TENTHS = tuple((value, f"{value:g}") for value in (0, 0.25, 0.5, 0.75, 1))
+LINE = 13
+"""Pixels between names below each other."""
 DASHES = {"constant": "2 3", "gaussian": "6 3", "persistence": "9 3 2 3"}
 BAND = LegendEntry("line", "quantile", "measured; band: 95 % interval over episodes")
 IDEAL = LegendEntry("dashes", "ink", "calibrated")
@@ -69,7 +72,7 @@ def dimension_reliability(law: Law, record: Record) -> Figure:
 def _reliability(title: str, law: Law, shares: Mapping[str, Any], levels: Sequence[float]) -> Panel:
     worst = int(np.argmax(np.abs(np.asarray(shares["value"]) - levels)))
     panel = Panel(
-        title,
+        shortened(title),
         Axis(0, 1, "level", ticks=TENTHS),
         Axis(0, 1, "share at or below", ticks=TENTHS),
         alt=f"{title}: furthest from the diagonal at level {levels[worst]:g}, where {shares['value'][worst]:.2f} of the"
@@ -119,7 +122,7 @@ def _histogram(title: str, law: Law, densities: Mapping[str, Any]) -> Panel:
     top = 1.1 * max(2.0, float(np.nanmax(heights)))
     edges = np.linspace(0, 1, len(heights) + 1)
     panel = Panel(
-        title,
+        shortened(title),
         Axis(0, 1, "rank of the action", ticks=TENTHS),
         Axis(0, top, "density"),
         alt=f"{title}: densities from {heights.min():.2f} to {heights.max():.2f}; first bin {heights[0]:.2f}, last"
@@ -157,35 +160,41 @@ def steps_figure(record: Record) -> Figure:
 
 
 def _crps_panel(record: Record) -> Panel:
-    lines = [(law, law["crps"]["by_step"]["value"]) for law in record["laws"]]
-    longest = max(len(values) for _, values in lines)
-    highest = max(value for _, values in lines for value in values if value is not None)
+    """All laws in one panel, their names at the right where their lines end."""
+    lines = [(law, np.array(law["crps"]["by_step"]["value"], dtype=float)) for law in record["laws"]]
     spoken = "; ".join(f"{law_name(law, record)} {law['crps']['value']:.3g}" for law, _ in lines)
     panel = Panel(
         "CRPS",
-        Axis(1, max(longest, 2), "chunk step"),
-        Axis(0, 1.08 * highest or 1.0, "CRPS, normalised"),
+        Axis(1, max(2, *(len(values) for _, values in lines)), "chunk step"),
+        Axis(0, 1.08 * max(float(np.nanmax(values)) for _, values in lines) or 1.0, "CRPS, normalised"),
         alt=f"CRPS along the chunk; means: {spoken}",
         height=270,
-        width=NARROW,
+        gutter=112,
     )
-    for law, values in lines:
-        numbers = np.array(values, dtype=float)
+    lowest = panel.bottom
+    for law, values in sorted(lines, key=lambda line: _last(line[1])):
         colour, dash = ("muted", DASHES[law["law"]]) if law["baseline"] else (law["head"], "")
-        steps = np.arange(1, len(numbers) + 1)
-        panel.line(steps, numbers, colour, dash=dash, width=1.3 if law["baseline"] else 2)
-        last = np.flatnonzero(np.isfinite(numbers))
-        if len(last):
-            place = float(steps[last[-1]]), float(numbers[last[-1]])
-            panel.text(*place, law_name(law, record), colour, anchor="end", dx=-2, dy=-3)
+        steps = np.arange(1, len(values) + 1)
+        panel.line(steps, values, colour, dash=dash, width=1.3 if law["baseline"] else 2)
+        lowest = min(float(panel.py(_last(values))), lowest - LINE)
+        panel.at(panel.right + 5, lowest + 3.5, shortened(law_name(law, record), 20), colour)
     return panel
+
+
+def _last(values: Array) -> float:
+    return float(values[np.isfinite(values)][-1])
+
+
+def shortened(name: str, longest: int = 38) -> str:
+    """The end of a name that is too long for its place."""
+    return name if len(name) <= longest else f"...{name[3 - longest :]}"
 
 
 def _step_panel(name: str, law: Law, values: Mapping[str, Any], y: Axis, ideal: float | None = None) -> Panel:
     numbers = np.array(values["value"], dtype=float)
     steps = np.arange(1, len(numbers) + 1)
     panel = Panel(
-        name,
+        shortened(name),
         Axis(1, max(len(numbers), 2), "chunk step"),
         y,
         alt=f"{name}, {y.label}: {numbers[0]:.3g} at the first chunk step, {numbers[-1]:.3g} at the last",

@@ -27,7 +27,7 @@ POINT, QUANTILES, SAMPLES = "point", "quantiles", "samples"
 
 
 @dataclass(frozen=True)
-class Source:
+class LawSource:
     """How a law was had from a policy, and what it cost."""
 
     kind: str
@@ -62,11 +62,11 @@ class Predictor:
         head = policy.head
         self.levels: Float[Tensor, " k"] = head.host_levels if isinstance(head, QuantileHead) else quantile_levels()
         if isinstance(head, FlowHead):
-            self.sources = [Source(SAMPLES, n * head.expert_calls, n) for n in sorted(set(samples))]
+            self.sources = [LawSource(SAMPLES, n * head.expert_calls, n) for n in sorted(set(samples))]
         else:
             # Median-Only leaves its gaps as they were drawn: its quantiles are no prediction.
             told = isinstance(head, QuantileHead) and head.supervise == "all"
-            self.sources = [Source(QUANTILES if told else POINT, head.expert_calls)]
+            self.sources = [LawSource(QUANTILES if told else POINT, head.expert_calls)]
 
     @torch.no_grad()
     def laws(self, batch: Mapping[str, Any], frames: Sequence[tuple[int, int]]) -> list["_Rows"]:
@@ -99,7 +99,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class Reading:
+class FrameReading:
     """How frames are read."""
 
     every: int = 5
@@ -113,7 +113,7 @@ def episode_laws(
     dataset: Any,
     recordings: Sequence[Recording],
     units: ActionUnits,
-    how: Reading,
+    how: FrameReading,
     told: Callable[[int], None],
 ) -> Iterator[list[EpisodeLaw]]:
     """Episode by episode, one law per source of the predictor. `told` hears how many frames a batch had."""

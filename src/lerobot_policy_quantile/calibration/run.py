@@ -23,7 +23,7 @@ from lerobot_policy_quantile.calibration.held_out import (
     require_fitting,
 )
 from lerobot_policy_quantile.calibration.policy_facts import PolicyFacts
-from lerobot_policy_quantile.calibration.predictions import POINT, Predictor, Reading, Source, episode_laws
+from lerobot_policy_quantile.calibration.predictions import POINT, FrameReading, LawSource, Predictor, episode_laws
 from lerobot_policy_quantile.calibration.scores import LEVEL, RESAMPLES, Bootstrap, rounded, score_record
 from lerobot_policy_quantile.calibration.tallies import Tally, tally
 from lerobot_policy_quantile.calibration.units import ActionUnits, units_of
@@ -43,7 +43,7 @@ Told = Callable[[str, int, int], None]
 class CalibrationSettings:
     """How policies are judged."""
 
-    reading: Reading = field(default_factory=Reading)
+    reading: FrameReading = field(default_factory=FrameReading)
     device: str = "cpu"
     samples: tuple[int, ...] = SAMPLES
     resamples: int = RESAMPLES
@@ -162,7 +162,7 @@ def _judge(
     return _Judged(facts, found, units)
 
 
-def _named(policy: PolicyFacts, source: Source) -> dict[str, Any]:
+def _named(policy: PolicyFacts, source: LawSource) -> dict[str, Any]:
     law = source.kind if source.samples is None else f"{source.samples} sample{'s' if source.samples > 1 else ''}"
     return {
         "policy": policy.name,
@@ -175,7 +175,7 @@ def _named(policy: PolicyFacts, source: Source) -> dict[str, Any]:
 
 
 def _scored(
-    own: Tally, references: Mapping[str, Tally], scale: Array, bootstrap: Bootstrap, source: Source | None = None
+    own: Tally, references: Mapping[str, Tally], scale: Array, bootstrap: Bootstrap, source: LawSource | None = None
 ) -> dict[str, Any]:
     """A single sample is a point, too."""
     point = source is not None and (source.kind == POINT or source.samples == 1)

@@ -36,7 +36,7 @@ BAND = (0.1, 0.9)
 
 
 @dataclass(frozen=True)
-class Choice:
+class EpisodeChoice:
     """Which episodes of a run; None is any."""
 
     episode: str | None = None
@@ -76,7 +76,7 @@ class EpisodeSpread:
         return np.asarray(self.steps / max(self.row.steps - 1, 1))
 
 
-def choose_rows(run: Path, choice: Choice) -> list[Row]:
+def choose_rows(run: Path, choice: EpisodeChoice) -> list[Row]:
     """The rows that are meant: without errors, of one scene, policy and decoder."""
     journal = run / JOURNAL if run.is_dir() else run
     if not journal.is_file():

@@ -74,7 +74,7 @@ def calibrate(
         for facts in policies:
             require_fitting(facts, data)
 
-        from lerobot_policy_quantile.calibration.predictions import Reading
+        from lerobot_policy_quantile.calibration.predictions import FrameReading
         from lerobot_policy_quantile.calibration.record_files import write_record
         from lerobot_policy_quantile.calibration.run import CalibrationSettings
         from lerobot_policy_quantile.calibration.tables import text_tables
@@ -83,7 +83,7 @@ def calibrate(
         place = choose_device(device)
         typer.echo(f"policies compute on {place}", err=True)
         hands = (min(8, os.cpu_count() or 1) if place.startswith("cuda") else 0) if workers is None else workers
-        settings = CalibrationSettings(Reading(every, batch_size, hands), place, counts, resamples)
+        settings = CalibrationSettings(FrameReading(every, batch_size, hands), place, counts, resamples)
         with redirect_stdout(sys.stderr):  # LeRobot prints when it loads weights
             record = _with_a_bar(policies, data, chosen, settings)
         if out is not None:

@@ -38,13 +38,13 @@ def spread(
     out: Annotated[Path | None, typer.Option(help="Folder for the three files. Default: RUN/spread.")] = None,
 ) -> None:
     """Draw the spread; `HELP` is what the user reads."""
-    from lerobot_policy_quantile.calibration.spread import Choice, choose_rows, own_folder, read_spread
+    from lerobot_policy_quantile.calibration.spread import EpisodeChoice, choose_rows, own_folder, read_spread
     from lerobot_policy_quantile.calibration.spread_files import FIGURE, NUMBERS, TABLE, spread_table, write_spread
     from lerobot_policy_quantile.evaluation.journal import JournalError
 
     name, _, folder = (policy or "").partition("=")
     with exit_on("spread", ValueError, OSError, JournalError):
-        rows = choose_rows(run, Choice(episode, scene, task, name or None, decoder, status))
+        rows = choose_rows(run, EpisodeChoice(episode, scene, task, name or None, decoder, status))
         place = Path(folder) if folder else own_folder(rows)
         episodes = read_spread(run, rows, place)
         target = out or (run if run.is_dir() else run.parent) / "spread"
