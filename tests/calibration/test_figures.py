@@ -15,10 +15,13 @@ from tests.calibration.test_scores import normal_law
 LEVELS = [float(level) for level in quantile_levels()]
 
 
-def a_record(scale=1.0):
+def a_record(scale=1.0, unreached=False):
     """Two policies with true laws but for their scale, and three baselines that score the same."""
     rng = np.random.default_rng(0)
-    tallies = Tally.stacked([tally(normal_law(rng, scale=scale), quantile_levels()) for _ in range(4)])
+    laws = [normal_law(rng, scale=scale) for _ in range(4)]
+    for law in laws:
+        law.valid[:, -1] &= not unreached
+    tallies = Tally.stacked([tally(law, quantile_levels()) for law in laws])
     scores = score_record(
         tallies, dict.fromkeys(("constant", "gaussian", "persistence"), tallies), np.ones(2), Bootstrap(4),
         distribution=True,
@@ -61,6 +64,15 @@ def test_names_at_the_ends_of_equal_lines_do_not_lie_on_each_other():
     places = [float(y) for y in re.findall(r'<text x="213.0" y="([\d.]+)"', text)]
     assert len(places) == 6
     assert np.diff(sorted(places)).min() == pytest.approx(13, abs=0.2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_chunk_steps_beyond_the_end_of_every_episode_are_not_drawn():
+    record = a_record(unreached=True)
+    assert record["laws"][0]["crps"]["by_step"]["value"][-1] is None
+    text = make_page(record)
+    assert "nan" not in text
+    assert "None" not in text
 
 
 def test_words_from_outside_are_escaped():

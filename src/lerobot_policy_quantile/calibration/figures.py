@@ -147,7 +147,7 @@ def steps_figure(record: Record) -> Figure:
         name = law_name(law, record)
         shares, widths = middle["coverage"]["by_step"], middle["width"]["by_step"]
         panels.append(_step_panel(name, law, shares, Axis(0, 1, "share inside 80 %", ticks=TENTHS), ideal=WIDTH_MASS))
-        known = [values for values in (widths["value"], widths["high"]) if values is not None]
+        known = [_reached(widths[end]) for end in ("value", "high") if widths[end] is not None]
         panels.append(_step_panel(name, law, widths, Axis(0, data_range(*known)[1], "width of 80 %")))
     return Figure(
         "steps",
@@ -161,28 +161,29 @@ def steps_figure(record: Record) -> Figure:
 
 def _crps_panel(record: Record) -> Panel:
     """All laws in one panel, their names at the right where their lines end."""
-    lines = [(law, np.array(law["crps"]["by_step"]["value"], dtype=float)) for law in record["laws"]]
+    lines = [(law, _reached(law["crps"]["by_step"]["value"])) for law in record["laws"]]
     spoken = "; ".join(f"{law_name(law, record)} {law['crps']['value']:.3g}" for law, _ in lines)
     panel = Panel(
         "CRPS",
         Axis(1, max(2, *(len(values) for _, values in lines)), "chunk step"),
-        Axis(0, 1.08 * max(float(np.nanmax(values)) for _, values in lines) or 1.0, "CRPS, normalised"),
+        Axis(0, 1.08 * max(float(values.max()) for _, values in lines) or 1.0, "CRPS, normalised"),
         alt=f"CRPS along the chunk; means: {spoken}",
         height=270,
         gutter=112,
     )
     lowest = panel.bottom
-    for law, values in sorted(lines, key=lambda line: _last(line[1])):
+    for law, values in sorted(lines, key=lambda line: float(line[1][-1])):
         colour, dash = ("muted", DASHES[law["law"]]) if law["baseline"] else (law["head"], "")
         steps = np.arange(1, len(values) + 1)
         panel.line(steps, values, colour, dash=dash, width=1.3 if law["baseline"] else 2)
-        lowest = min(float(panel.py(_last(values))), lowest - LINE)
+        lowest = min(float(panel.py(values[-1])), lowest - LINE)
         panel.at(panel.right + 5, lowest + 3.5, shortened(law_name(law, record), 20), colour)
     return panel
 
 
-def _last(values: Array) -> float:
-    return float(values[np.isfinite(values)][-1])
+def _reached(values: Sequence[float | None]) -> Array:
+    """Without the last chunk steps, where they lie beyond the end of every episode."""
+    return np.array([value for value in values if value is not None], dtype=float)
 
 
 def shortened(name: str, longest: int = 38) -> str:
@@ -191,7 +192,7 @@ def shortened(name: str, longest: int = 38) -> str:
 
 
 def _step_panel(name: str, law: Law, values: Mapping[str, Any], y: Axis, ideal: float | None = None) -> Panel:
-    numbers = np.array(values["value"], dtype=float)
+    numbers = _reached(values["value"])
     steps = np.arange(1, len(numbers) + 1)
     panel = Panel(
         shortened(name),
@@ -202,7 +203,7 @@ def _step_panel(name: str, law: Law, values: Mapping[str, Any], y: Axis, ideal: 
         width=NARROW,
     )
     if values["low"] is not None:
-        panel.band(steps, np.array(values["low"], dtype=float), np.array(values["high"], dtype=float), law["head"])
+        panel.band(steps, _reached(values["low"]), _reached(values["high"]), law["head"])
     if ideal is not None:
         panel.rule(y=ideal, colour_name="ink", dash="4 3")
     panel.line(steps, numbers, law["head"], width=2)

@@ -71,8 +71,8 @@ class Predictor:
     @torch.no_grad()
     def laws(self, batch: Mapping[str, Any], frames: Sequence[tuple[int, int]]) -> list["_Rows"]:
         """One law per source, for the rows of a batch; `frames` are their episodes and frames, which seed draws."""
-        ready = {self._facts.source_of(key): None for key in (*self._facts.cameras, STATE)}
-        prefix = self._policy.prefix(self._before({**{key: batch[key] for key in ready}, "task": batch["task"]}))
+        seen = {key: batch[key] for key in map(self._facts.source_of, (*self._facts.cameras, STATE))}
+        prefix = self._policy.prefix(self._before({**seen, "task": batch["task"]}))
         most = self.sources[-1].samples
         if most is None:
             prediction = self._ask(prefix, frames, 0)[1]

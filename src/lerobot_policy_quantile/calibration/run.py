@@ -97,7 +97,7 @@ def calibrate(
         "dimensions": _dimension_names(data),
         "policies": [each.facts for each in judged],
         "notes": _notes(policies, data, episodes, judged),
-        "laws": laws,
+        "laws": [{key: value for key, value in law.items() if key != "of"} for law in laws],
     }
 
 

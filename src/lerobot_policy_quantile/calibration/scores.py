@@ -6,6 +6,7 @@ again; the interval holds the middle 95 % of the ratios. A single episode has no
 Axes: e episode, r resample, h chunk step, d action dim, k level.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,9 @@ class Bootstrap:
             if self._weights is None:
                 return Estimates(value, None, None)
             again = of([np.tensordot(self._weights, part, axes=1) for part in parts])
-        low, high = np.nanquantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+        with warnings.catch_warnings():  # a chunk step that no episode reaches has no number at all
+            warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
+            low, high = np.nanquantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
         return Estimates(value, low, high)
 
 
