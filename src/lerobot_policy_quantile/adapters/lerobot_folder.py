@@ -46,27 +46,42 @@ def load_lerobot_policy(
     `cameras` names, for each camera of the observations to come, the feature it is to the policy. A policy that has a
     fast path (`optimize`) takes it, unless not wanted: the same answers to about 1e-6; journals say which path it was.
     """
+    config = read_config(folder, device)
+    if getattr(config, "n_obs_steps", 1) != 1:
+        raise ValueError(f"n_obs_steps must be 1: a world shows the current moment; got {config.n_obs_steps}")
+    policy, before, after, context = load_parts(folder, config, fast=fast)
+    kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
+    return kind(policy, before, after, context, cameras or CAMERA_KEYS)
+
+
+def read_config(folder: Path, device: str) -> Any:
+    """The configuration saved in a policy folder that is whole and of a known type, for a device of this machine."""
     require_policy_folder(folder)
     register_third_party_plugins()
     require_known_type(folder)
     config = PreTrainedConfig.from_pretrained(folder)
     config.device = device
     config.pretrained_path = folder
-    if getattr(config, "n_obs_steps", 1) != 1:
-        raise ValueError(f"n_obs_steps must be 1: a world shows the current moment; got {config.n_obs_steps}")
+    return config
+
+
+def load_parts(
+    folder: Path, config: Any, *, fast: bool = True, renamed: Mapping[str, str] | None = None
+) -> tuple[Any, Any, Any, dict[str, str]]:
+    """Model, its two processors, and what answers depend on. `renamed`: observations' own names -> the policy's."""
     policy = get_policy_class(config.type).from_pretrained(folder, config=config)
     require_loaded(policy, folder)
     policy.eval()
-    context = {"policy": fingerprint(folder), "device": device}
+    context = {"policy": fingerprint(folder), "device": str(config.device)}
     if hasattr(policy, "optimize"):
         context["path"] = "fast" if fast else "plain"
         if fast:
             policy.optimize()
-    before, after = make_pre_post_processors(
-        config, pretrained_path=str(folder), preprocessor_overrides={"device_processor": {"device": device}}
-    )
-    kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
-    return kind(policy, before, after, context, cameras or CAMERA_KEYS)
+    overrides: dict[str, Any] = {"device_processor": {"device": config.device}}
+    if renamed:
+        overrides["rename_observations_processor"] = {"rename_map": dict(renamed)}
+    before, after = make_pre_post_processors(config, pretrained_path=str(folder), preprocessor_overrides=overrides)
+    return policy, before, after, context
 
 
 class _LeRobotPolicy:

@@ -18,7 +18,7 @@ def parse_policies(texts: Iterable[str], cameras: Mapping[str, str]) -> dict[str
     sources: dict[str, str] = {}
     for text in texts:
         name, equals, source = (text, "", "") if is_server(text) else text.partition("=")
-        source = _from_hub(source if equals else name)
+        source = from_hub(source if equals else name)
         _require_usable(source, cameras)
         if sources.setdefault(name, source) != source:
             raise ValueError(f"--policy must use a name once; {name!r} stands for {sources[name]!r} and {source!r}")
@@ -55,7 +55,7 @@ def _require_usable(source: str, cameras: Mapping[str, str]) -> None:
         )
 
 
-def _from_hub(source: str) -> str:
+def from_hub(source: str) -> str:
     """USER/NAME or USER/NAME@REVISION -> the folder it was downloaded to; any other source is returned unchanged."""
     if Path(source).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", source):
         return source

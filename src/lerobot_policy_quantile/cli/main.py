@@ -3,6 +3,7 @@
 import typer
 
 from lerobot_policy_quantile.cli import (
+    calibrate,
     client,
     collect,
     compare,
@@ -14,6 +15,7 @@ from lerobot_policy_quantile.cli import (
     replay,
     report,
     serve,
+    spread,
     study_run,
     study_summarise,
     study_two_demo,
@@ -48,6 +50,8 @@ app.command("pretrain", help=pretrain.HELP, rich_help_panel=DATA)(needs("sim")(p
 app.command("eval", help=eval_.HELP, rich_help_panel=EVALUATION)(needs("sim")(eval_.evaluate))
 app.command("table", help=table.HELP, rich_help_panel=EVALUATION)(table.table)
 app.command("compare", help=compare.HELP, rich_help_panel=EVALUATION)(compare.compare)
+app.command("calibrate", help=calibrate.HELP, rich_help_panel=EVALUATION)(calibrate.calibrate)
+app.command("spread", help=spread.HELP, rich_help_panel=EVALUATION)(spread.spread)
 app.command("serve", help=serve.HELP, rich_help_panel=SERVING)(needs("serve")(serve.serve))
 app.command("client", help=client.HELP, rich_help_panel=SERVING)(needs("serve")(client.client))
 app.command("report", help=report.HELP, rich_help_panel=STUDIES)(needs("report")(report.report))

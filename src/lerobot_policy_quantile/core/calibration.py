@@ -1,6 +1,6 @@
 """Is the predicted distribution honest? Coverage, PIT, CRPS, interval width and pinball skill.
 
-Axes: *s any shape (batch, step, action dim), k level. `valid` picks the coordinates that count.
+Axes: *s any shape (batch, step, action dim), k level, n sample. `valid` picks the coordinates that count.
 Targets and quantiles must be in the same units; coverage, PIT and skill do not depend on which.
 """
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.core._checks import require_between, require_no_nan, require_shape
 from lerobot_policy_quantile.core._devices import on_host
+from lerobot_policy_quantile.core._normal import phi_inverse
 from lerobot_policy_quantile.core.losses import quantile_loss
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 
@@ -19,19 +20,30 @@ def level_coverage(
 ) -> Float[Tensor, " k"]:
     """Fraction of valid targets at or below each predicted quantile; calibrated when it equals the level."""
     knots, target = _valid_only(quantiles, target, valid)
-    return (target[:, None] <= knots.quantiles).to(knots.levels.dtype).mean(0)
+    return covered(knots, target).to(knots.levels.dtype).mean(0)
+
+
+def covered(quantiles: QuantileFunction, target: Float[Tensor, "*s"]) -> Bool[Tensor, "*s k"]:
+    """Whether each target is at or below each of its predicted quantiles."""
+    require_shape("target", target, tuple(quantiles.shape))
+    below: Tensor = target[..., None] <= quantiles.quantiles
+    return below
 
 
 def interval_coverage(
     quantiles: QuantileFunction, target: Float[Tensor, "*s"], valid: Bool[Tensor, "*s"], mass: float
 ) -> Float[Tensor, ""]:
     """Fraction of valid targets inside the central interval that should hold `mass` of them."""
-    require_between("mass", mass, 0.0, 1.0)
     _require_some(quantiles, target, valid)
     require_no_nan("target", torch.where(valid, target, 0.0))
+    return (inside_interval(quantiles, target, mass) & valid).sum() / valid.sum()
+
+
+def inside_interval(quantiles: QuantileFunction, target: Float[Tensor, "*s"], mass: float) -> Bool[Tensor, "*s"]:
+    """Whether each target is inside the central interval that should hold `mass`, ends included."""
+    require_between("mass", mass, 0.0, 1.0)
     target = target.to(quantiles.levels.dtype)
-    inside = (quantiles((1 - mass) / 2) <= target) & (target <= quantiles((1 + mass) / 2)) & valid
-    return inside.sum() / valid.sum()
+    return (quantiles((1 - mass) / 2) <= target) & (target <= quantiles((1 + mass) / 2))
 
 
 def interval_width(quantiles: QuantileFunction, valid: Bool[Tensor, "*s"], mass: float) -> Float[Tensor, ""]:
@@ -66,6 +78,41 @@ def crps(quantiles: QuantileFunction, target: Float[Tensor, "*s"]) -> Float[Tens
     return 2 * ((linear + hinge) * (t - s)).sum(-1)
 
 
+def sample_crps(
+    samples: Float[Tensor, "n *s"], target: Float[Tensor, "*s"], *, fair: bool = False
+) -> Float[Tensor, "*s"]:
+    """CRPS of n samples: mean |x_i - y| minus half the mean of |x_i - x_j| over all pairs (i, j).
+
+    A single sample scores its distance, as a point does. `fair` leaves out the pairs of a sample with itself and so
+    estimates, without bias, the score of the law that two or more samples were drawn from.
+    """
+    require_shape("target", target, tuple(samples.shape[1:]))
+    n = len(samples)
+    if n < (2 if fair else 1):
+        raise ValueError(f"samples must be at least {2 if fair else 1} along the first axis; got {n}")
+    distance = (samples - target).abs().mean(0)
+    # Sorted, the i-th of n samples is the larger one in i - 1 pairs and the smaller one in n - i.
+    weight = torch.arange(1 - n, n, 2, dtype=samples.dtype, device=samples.device)
+    spread = torch.tensordot(weight, samples.sort(0).values, dims=1)
+    score: Tensor = distance - spread / (n * (n - 1) if fair else n * n)
+    return score
+
+
+def sample_quantiles(samples: Float[Tensor, "n *s"], levels: Float[Tensor, " k"]) -> QuantileFunction:
+    """Quantiles of n samples at the levels, linear between the sorted samples; a point's are all the same."""
+    n = len(samples)
+    if not n:
+        raise ValueError("samples must be at least 1 along the first axis; got 0")
+    ordered = samples.sort(0).values.movedim(0, -1)
+    place = levels.to(samples) * (n - 1)
+    left = place.floor().long().clamp(max=max(n - 2, 0))
+    right = (left + 1).clamp(max=n - 1)
+    low, high = ordered[..., left], ordered[..., right]
+    # Rounding must not let a quantile fall below the one before it.
+    quantiles = (low + (place - left) * (high - low)).cummax(-1).values
+    return QuantileFunction(levels, quantiles)
+
+
 def pinball_skill(
     quantiles: QuantileFunction,
     reference: QuantileFunction,
@@ -91,6 +138,18 @@ def climatology(
     require_shape("valid", valid, tuple(target.shape))
     holes = torch.where(valid, target, torch.nan)
     quantiles = torch.nanquantile(holes, levels.to(target), dim=0).movedim(0, -1).nan_to_num(nan=0.0)
+    return QuantileFunction(levels, quantiles.expand(*target.shape, len(levels)))
+
+
+def gaussian_climatology(
+    target: Float[Tensor, "n *s"], valid: Bool[Tensor, "n *s"], levels: Float[Tensor, " k"]
+) -> QuantileFunction:
+    """The same with a normal law: mean and standard deviation of the valid targets of each coordinate."""
+    require_shape("valid", valid, tuple(target.shape))
+    count = valid.sum(0).clamp_min(1)
+    mean = torch.where(valid, target, 0.0).sum(0) / count
+    deviation = (torch.where(valid, target - mean, 0.0).square().sum(0) / count).sqrt()
+    quantiles = mean[..., None] + deviation[..., None] * phi_inverse(levels.to(target))
     return QuantileFunction(levels, quantiles.expand(*target.shape, len(levels)))
 
 

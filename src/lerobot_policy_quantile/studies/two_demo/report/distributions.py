@@ -4,14 +4,22 @@ import numpy as np
 from jaxtyping import Float
 
 from lerobot_policy_quantile.drawing.figure import Figure, LegendEntry
-from lerobot_policy_quantile.drawing.svg import NARROW, Axis, Panel, data_range
+from lerobot_policy_quantile.drawing.ranges import (
+    DIMENSIONS,
+    ROTATION_MAGNIFIED,
+    Range,
+    Timeline,
+    dimension_panels,
+    gripper_moves,
+    range_panel,
+)
+from lerobot_policy_quantile.drawing.svg import Axis, Panel, data_range
 from lerobot_policy_quantile.studies.two_demo.records import MOTION, Arm, FirstDraws, RolloutRecord
 from lerobot_policy_quantile.studies.two_demo.report.closed_loop import setting_name
-from lerobot_policy_quantile.studies.two_demo.report.names import DIMENSIONS, HEADS, decoder_name
+from lerobot_policy_quantile.studies.two_demo.report.names import HEADS, decoder_name
 from lerobot_policy_quantile.util.quantiles import Array, quantile_at
 
 BINS = 32
-ROTATION_MAGNIFIED = 5
 _ROW = 0.74
 """Height of a histogram in its row; the rest is for its label."""
 
@@ -113,23 +121,20 @@ def spread_figure(arm: Arm) -> Figure | None:
     quantiles, steps = rollout.array("quantiles"), rollout.array("query_steps")
     if quantiles is None or steps is None:
         return None
-    now = np.asarray(quantiles, dtype=float)[:, 0]
+    now = np.asarray(quantiles, dtype=float)[:, 0, :MOTION]
     low, high = (quantile_at(now, rollout.levels, end) for end in (0.0, 1.0))
     median = now[..., now.shape[-1] // 2]
-    below, above = low - median, high - median
+    found = Range(low - median, high - median)
+    axis = Axis(0, max(float(steps[-1]), 1.0) * 1.02, "control step")
+    actions = rollout.array("actions")
+    moves = [] if actions is None or not len(actions) else gripper_moves(actions[:, DIMENSIONS.index("gripper")])
+    time = Timeline(steps, axis, moves=moves)
     panels = []
     draws = arm.draws.get(rollout.training_seed)
     scale = None if draws is None else units_per_command(draws)[:MOTION]
     if scale is not None and np.isfinite(scale).all():
-        mean = [(ends[:, :MOTION] * scale).mean(axis=1) for ends in (below, above)]
-        panels.append(_range_panel("mean over six", steps, mean[0], mean[1], "normalised units", rollout))
-    reach = np.abs(np.stack([below, above])[..., :MOTION]).max(axis=(0, 1))
-    widest = 1.05 * max(float(reach[:3].max()), ROTATION_MAGNIFIED * float(reach[3:].max())) or 1.0
-    for d in range(MOTION):
-        magnified = ROTATION_MAGNIFIED if d >= 3 else 1
-        limit = widest / magnified
-        title = f"{DIMENSIONS[d]}{f' (x{magnified})' if magnified > 1 else ''}"
-        panels.append(_range_panel(title, steps, below[:, d], above[:, d], "command", rollout, limit))
+        panels.append(range_panel("mean over six", found.scaled(scale).mean(), time, "normalised units"))
+    panels += dimension_panels(DIMENSIONS[:MOTION], found, time)
     left_out = "" if len(panels) > MOTION else " The mean over normalised dimensions needs draws at the start: missing."
     return Figure(
         name=f"spread-{arm.name}",
@@ -141,37 +146,3 @@ def spread_figure(arm: Arm) -> Figure | None:
         panels=panels,
         columns=4,
     )
-
-
-def _range_panel(
-    title: str, steps: Array, below: Array, above: Array, unit: str, rollout: RolloutRecord, limit: float | None = None
-) -> Panel:
-    y = (-limit, limit) if limit else data_range(below, above, margin=0.08, least=0.02)
-    width = above - below
-    panel = Panel(
-        title,
-        Axis(0, max(float(steps[-1]), 1.0) * 1.02, "control step"),
-        Axis(*y, unit),
-        alt=f"{title}: range {width.min():.3g} to {width.max():.3g} ({unit}) over {len(steps)} predictions",
-        subtitle=f"widest {width.max():.2g} at step {int(steps[width.argmax()])}",
-        height=200,
-        width=NARROW,
-    )
-    panel.band(steps, below, above, "quantile", opacity=0.3)
-    panel.line(steps, below, "quantile", width=1.2)
-    panel.line(steps, above, "quantile", width=1.2)
-    panel.rule(y=0.0, colour_name="ink", dash="")
-    for step, word in gripper_moves(rollout):
-        panel.rule(x=float(step), colour_name="muted", dash="1 3")
-        panel.text(float(step), y[1], word, "muted", dx=3, dy=10)
-    return panel
-
-
-def gripper_moves(rollout: RolloutRecord) -> list[tuple[int, str]]:
-    """The first steps at which the gripper is told to close, and to open again."""
-    actions = rollout.array("actions")
-    if actions is None or not len(actions):
-        return []
-    closing = np.asarray(actions)[:, DIMENSIONS.index("gripper")] > 0
-    turns = np.flatnonzero(np.diff(closing.astype(int))) + 1
-    return [(int(step), "closes" if closing[step] else "opens") for step in turns[:2]]

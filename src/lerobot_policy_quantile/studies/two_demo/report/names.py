@@ -7,8 +7,6 @@ from lerobot_policy_quantile.core.decoders import PRESETS
 
 HEADS = {"quantile": "Quantile head", "l1": "L1", "l2": "L2", "flow": "Flow matching"}
 
-DIMENSIONS = ("dx", "dy", "dz", "rotation x", "rotation y", "rotation z", "gripper")
-
 _DECODERS = {
     "median": "median",
     "native": "native ranks",

@@ -1,0 +1,113 @@
+"""`qhead calibrate`: are predicted distributions honest on held-out episodes?"""
+
+import os
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lerobot_policy_quantile.cli.errors import exit_on, usage_errors
+from lerobot_policy_quantile.cli.options import DeviceOption, JsonOption, help_text
+
+HELP = help_text(
+    "Score predicted action distributions on held-out episodes of a LeRobotDataset.",
+    "Prints coverage of the predicted intervals and their width, CRPS, and pinball skill against a constant, a Gaussian"
+    " and a persistence baseline, with 95 % intervals by bootstrap over episodes. Flow policies are judged by samples,"
+    " L1 and L2 policies as points. Steps beyond the end of an episode do not count.",
+    "OUT/calibration.json holds everything per level, dimension and chunk step, OUT/calibration.html reliability"
+    " diagrams and PIT histograms in one file.",
+    examples=(
+        "qhead calibrate --policy runs/a/pretrained_model --dataset runs/demos/dataset",
+        "qhead calibrate --policy ours=A --policy flow=B --dataset D --out runs/c",
+        "qhead calibrate --policy ours=A --dataset you/data --episodes 40-49",
+    ),
+    exit_codes="0 the scores were printed; 1 dataset and policy do not fit or cannot be read; 2 wrong usage",
+)
+
+
+def calibrate(
+    policy: Annotated[
+        list[str],
+        typer.Option(help="Folder of a saved policy, or USER/NAME on the hub; NAME=FOLDER names it. Repeatable."),
+    ],
+    dataset: Annotated[str, typer.Option(help="Folder of a LeRobotDataset (v3), or USER/NAME on the hub.")],
+    episodes: Annotated[
+        str | None, typer.Option(help="Numbers of the held-out episodes, such as 0-9,12. Default: all.")
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Predict at every so manieth frame of an episode.")] = 5,
+    samples: Annotated[
+        str, typer.Option(help="Numbers of samples that flow policies are judged by, separated by commas.")
+    ] = "1,10,50",
+    rename: Annotated[
+        list[str],
+        typer.Option(help="A name in the dataset and the policy's name of it, such as A=B. Repeatable."),
+    ] = [],  # noqa: B006
+    batch_size: Annotated[int, typer.Option(min=1, help="Frames per forward pass.")] = 32,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Processes that decode images. Default: up to 8 on a GPU, else none."),
+    ] = None,
+    resamples: Annotated[int, typer.Option(min=100, help="Resamples of the bootstrap.")] = 2000,
+    device: DeviceOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for calibration.json and calibration.html. Default: only print.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge policies on held-out data; `HELP` is what the user reads."""
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    import json
+
+    from lerobot_policy_quantile.calibration.held_out import choose_episodes, read_dataset, require_fitting
+    from lerobot_policy_quantile.calibration.policy_facts import parse_policies, parse_renames
+    from lerobot_policy_quantile.evaluation.plan import parse_numbers
+
+    with usage_errors(ValueError):
+        counts = parse_numbers("--samples", samples)
+        renamed = parse_renames(rename)
+        policies = parse_policies(policy, renamed)
+    with exit_on("calibrate", ValueError, OSError):
+        data = read_dataset(dataset)  # what can be refused is refused before torch is imported
+        chosen = choose_episodes(data, episodes)
+        for facts in policies:
+            require_fitting(facts, data)
+
+        from lerobot_policy_quantile.calibration.predictions import FrameReading
+        from lerobot_policy_quantile.calibration.record_files import write_record
+        from lerobot_policy_quantile.calibration.run import CalibrationSettings
+        from lerobot_policy_quantile.calibration.tables import text_tables
+        from lerobot_policy_quantile.policy.devices import choose_device
+
+        place = choose_device(device)
+        typer.echo(f"policies compute on {place}", err=True)
+        hands = (min(8, os.cpu_count() or 1) if place.startswith("cuda") else 0) if workers is None else workers
+        settings = CalibrationSettings(FrameReading(every, batch_size, hands), place, counts, resamples)
+        with redirect_stdout(sys.stderr):  # LeRobot prints when it loads weights
+            record = _with_a_bar(policies, data, chosen, settings)
+        if out is not None:
+            write_record(record, out)
+    typer.echo(json.dumps(record, indent=2) if as_json else text_tables(record), nl=as_json)
+    if out is not None:
+        typer.echo(f"written: {out / 'calibration.json'} and {out / 'calibration.html'}", err=True)
+
+
+def _with_a_bar(policies: Any, data: Any, chosen: Any, settings: Any) -> dict[str, Any]:
+    """The run, with a bar of its frames on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    from lerobot_policy_quantile.calibration.run import calibrate as judge
+    from lerobot_policy_quantile.util.progress import LoggedProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("frames"))
+    with LoggedProgress(*columns, TimeRemainingColumn(), TextColumn("left"), console=Console(stderr=True)) as bar:
+        line = bar.add_task("reading", total=None)
+        return judge(
+            policies,
+            data,
+            chosen,
+            settings,
+            lambda policy, done, total: bar.update(line, description=policy, completed=done, total=total),
+        )
