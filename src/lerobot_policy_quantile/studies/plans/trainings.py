@@ -82,10 +82,10 @@ def readable(own: Mapping[str, Any]) -> str:
 
 def content_digest(root: Path, weights: str) -> str:
     """Of a dataset's folder and of the weights to start from, wherever they lie."""
-    from lerobot_policy_quantile.configuration_quantile import BASE
+    from lerobot_policy_quantile.configuration_quantile import SHIPPED_BASES
     from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 
     data = digest_files(path for name in DATA_FILES if (path := root / "meta" / name).is_file())
-    folder = base_checkpoint() if weights == BASE else Path(weights)
+    folder = base_checkpoint(weights) if weights in SHIPPED_BASES else Path(weights)
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     return digest(data, digest_files(files) if files else weights)
