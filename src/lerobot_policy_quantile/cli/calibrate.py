@@ -19,7 +19,7 @@ HELP = help_text(
     "OUT/calibration.json holds everything per level, dimension and chunk step, OUT/calibration.html reliability"
     " diagrams and PIT histograms in one file.",
     examples=(
-        "qhead calibrate --policy runs/a/pretrained_model --dataset runs/demos/dataset",
+        "qhead calibrate --policy runs/a/pretrained_model --dataset data/held_out",
         "qhead calibrate --policy ours=A --policy flow=B --dataset D --out runs/c",
         "qhead calibrate --policy ours=A --dataset you/data --episodes 40-49",
     ),
