@@ -57,16 +57,28 @@ def load_lerobot_policy(
     policy = get_policy_class(config.type).from_pretrained(folder, config=config)
     require_loaded(policy, folder)
     policy.eval()
-    context = {"policy": fingerprint(folder), "device": device}
-    if hasattr(policy, "optimize"):
-        context["path"] = "fast" if fast else "plain"
-        if fast:
-            policy.optimize()
+    if fast and hasattr(policy, "optimize"):
+        policy.optimize()
     before, after = make_pre_post_processors(
         config, pretrained_path=str(folder), preprocessor_overrides={"device_processor": {"device": device}}
     )
     kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
-    return kind(policy, before, after, context, cameras or CAMERA_KEYS)
+    return kind(policy, before, after, _context(folder, config, device, fast), cameras or CAMERA_KEYS)
+
+
+def saved_context(folder: Path, *, device: str = "cpu") -> dict[str, str]:
+    """The context that `load_lerobot_policy` would give; the weights are hashed, not loaded."""
+    require_policy_folder(folder)
+    register_third_party_plugins()
+    require_known_type(folder)
+    return _context(folder, PreTrainedConfig.from_pretrained(folder), device, fast=True)
+
+
+def _context(folder: Path, config: PreTrainedConfig, device: str, fast: bool) -> dict[str, str]:
+    context = {"policy": fingerprint(folder), "device": device}
+    if hasattr(get_policy_class(config.type), "optimize"):
+        context["path"] = "fast" if fast else "plain"
+    return {**context, "n_action_steps": str(int(config.n_action_steps)), "torch": torch.__version__}
 
 
 class _LeRobotPolicy:
@@ -80,7 +92,7 @@ class _LeRobotPolicy:
         self._policy, self._before, self._after, self._cameras = policy, before, after, cameras
         self.config = policy.config
         self.n_action_steps = int(policy.config.n_action_steps)
-        self.context = {**context, "n_action_steps": str(self.n_action_steps), "torch": torch.__version__}
+        self.context = dict(context)
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -284,7 +284,10 @@ def _require_same_context(db: sqlite3.Connection, scope: str, context: dict[str,
 def require_same(scope: str, recorded: dict[str, str], context: dict[str, str]) -> None:
     """Refuse what is not as the journal's rows of the same scope were made, naming both values."""
     if found := changes(scope, recorded, context):
-        raise JournalError(f"{scope} is not what the journal was begun with: {'; '.join(found)}; use another folder")
+        raise JournalError(
+            f"{scope} is not what the journal was begun with: {'; '.join(found)}; use another folder"
+            " (`qhead table` prints what this one holds)"
+        )
 
 
 def _values(outcome: Outcome, attempt: int) -> Values:

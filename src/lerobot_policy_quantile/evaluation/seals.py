@@ -126,7 +126,7 @@ def _compare(found: Mapping[str, Sequence[Values]], seals: Sequence[Values], fau
     lost = Counter((place, name) for (place, _), name in open_seals.items())
     altered: list[str] = []
     unsealed: dict[str, int] = {}
-    earlier = dict(whole["earlier"])
+    earlier: dict[str, int] = dict(whole["earlier"])
     for place, rows in strangers.items():
         broken = [row for row in rows if lost[place, _name(place, row)]]
         rest = [row for row in rows if row not in broken]
