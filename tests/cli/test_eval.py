@@ -131,6 +131,8 @@ def test_a_server_is_a_policy_by_its_address(tmp_path):
         (("--policy", "a=expert", "--policy", "a=expert:left"), "must use a name once"),
         (("--policy", "expert", "--decoder", "shraed"), "did you mean 'shared'?"),
         (("--policy", "expert", "--indices", "9-0"), "--indices must read like 0-9"),
+        (("--policy", "expert", "--indices", "0-999999999"), "--indices must name at most 100000 numbers"),
+        (("--policy", "expert", "--indices", "0-49999", "--seeds", "0-20"), "at most 1000000 episodes; got 1050000"),
         (("--policy", "expert", "--wording", "bdll"), "did you mean 'bddl'?"),
         (("--policy", "expert", "--camera", "side=x"), "--camera must read like external=observation.images.front"),
     ],

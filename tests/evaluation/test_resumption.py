@@ -1,5 +1,6 @@
 """The same command on the same folder: its settings are compared and its side files looked for, pending keys or not."""
 
+import shutil
 from dataclasses import dataclass
 
 import pytest
@@ -36,10 +37,16 @@ class Described(FakeFactory):
         return context if self.torch is None else {**context, "torch": self.torch}
 
 
+@pytest.fixture(scope="module")
+def run_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    run_whole(plan(2), folder, Described(folder), workers=1, console=Console(quiet=True))
+    return folder
+
+
 @pytest.fixture
-def finished(tmp_path):
-    run_whole(plan(2), tmp_path, Described(tmp_path), workers=1, console=Console(quiet=True))
-    return tmp_path
+def finished(run_once, tmp_path):
+    return shutil.copytree(run_once, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,14 @@ def require_known_type(folder: Path) -> None:
         )
 
 
+def takes_decoders(folder: Path) -> bool:
+    """Whether episodes of the folder's type of policy may name a decoder."""
+    register_third_party_plugins()
+    require_known_type(folder)
+    kind = get_policy_class(json.loads((folder / CONFIG).read_bytes())["type"])
+    return hasattr(kind, "begin_episode") and hasattr(kind, "choose_decoder")
+
+
 def require_loaded(policy: Any, folder: Path) -> None:
     """Refuse a policy that does not hold the weights of its folder: some loaders go on with random ones."""
     state = policy.state_dict()

@@ -187,6 +187,7 @@ def evaluate(
     from lerobot_policy_quantile.adapters.episode_plan import cross_plan, decoders_of
     from lerobot_policy_quantile.adapters.evaluation_run import EvaluationSettings, run_evaluation
     from lerobot_policy_quantile.adapters.factory import SceneFactory
+    from lerobot_policy_quantile.adapters.policy_decoders import require_decoders
     from lerobot_policy_quantile.adapters.policy_sources import parse_policies
     from lerobot_policy_quantile.adapters.replanning import require_replannable
     from lerobot_policy_quantile.adapters.suite_choice import SuiteChoice, listing
@@ -217,6 +218,7 @@ def evaluate(
         if out is None or not policy:
             raise ValueError("--out and --policy must be given; only --dry-run goes without them")
         decoders = decoders_of(sources, decoder)
+        require_decoders(sources, decoders)
         if choice is None:
             plan = cross_plan(scene, tasks, indices, seeds, decoders)
         else:
