@@ -1,6 +1,7 @@
 """`qhead doctor RUN`: a run's folder, whole and damaged."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -70,6 +71,35 @@ def test_altered_and_lost_rows_are_listed_beside_what_is_whole(folder):
     assert found["whole rows"].found == "2 results match their checksums"
     assert found["side files without a row"].status == "warn"
     assert doctor(folder)[0] == 1
+
+
+def test_what_is_whole_can_be_rescued_and_the_rest_is_run_again(folder, tmp_path):
+    rows = read_rows(folder / "journal.sqlite")
+    db = without_triggers(folder / "journal.sqlite")
+    db.execute("UPDATE results SET steps = steps + 1 WHERE rowid = 1")
+    db.commit()
+    db.close()
+    target = tmp_path / "rescued"
+    result = CliRunner().invoke(app, ["doctor", str(folder), "--rescue", str(target)])
+    assert result.exit_code == 1
+    assert f"3 results rescued into {target}" in result.output
+    assert read_rows(target / "journal.sqlite") == rows[1:]
+    with Journal(target / "journal.sqlite") as journal:
+        outcome = run_episode(FakeWorld(), FakePolicy(), rows[0].key).outcome
+        assert journal.record(replace(outcome, side_files=rows[0].side_files))
+    assert examine_run(target)[-1].found == "8 files of 4 episodes match their digests"
+    again = CliRunner().invoke(app, ["doctor", str(folder), "--rescue", str(target)])
+    assert "must name a new folder" in again.output
+    assert CliRunner().invoke(app, ["doctor", "--rescue", str(target)]).exit_code == 2
+
+
+def test_rescued_rows_without_checksums_stay_without(tmp_path):
+    keys = [key.text for key in plan(3)]
+    (tmp_path / "old").mkdir()
+    write_old_journal(tmp_path / "old" / "journal.sqlite", keys, {"fake": "1"}, {"policy": "abc"})
+    assert CliRunner().invoke(app, ["doctor", str(tmp_path / "old"), "--rescue", str(tmp_path / "new")]).exit_code == 0
+    found = {finding.what: finding.found for finding in examine_run(tmp_path / "new")}
+    assert found["whole rows"] == "0 results match their checksums and 3 carry none"
 
 
 def test_a_run_without_a_journal_and_a_truncated_one_exit_one(folder, tmp_path):

@@ -25,7 +25,8 @@ HELP = help_text(
     " row in OUT/journal.sqlite: success, failure or error. An error (the simulator raises, hangs or dies) is retried"
     " up to three times, keeps its traceback and is never counted as a failure.",
     "To resume, run the same command again: only episodes without a row are run. You can print the table again, or add"
-    " seeds and decoders to the same folder, at no cost for the finished episodes. Ctrl-C finishes the running episodes"
+    " seeds and decoders to the same folder, at no cost for the finished episodes; other settings or weights than the"
+    " journal's are refused. Ctrl-C finishes the running episodes"
     " and stops; a second Ctrl-C kills them. Finished episodes are kept in both cases.",
     "With --suite, a benchmark with a published protocol takes the place of --scene, --tasks and --indices; see"
     " docs/guides/benchmarks.md.",
@@ -39,7 +40,8 @@ HELP = help_text(
         "qhead eval --suite libero_plus --dry-run",
     ),
     exit_codes="0 every episode has a result; 3 some episodes ended in an error; 130 stopped by Ctrl-C; 1 the run could"
-    " not continue (full disk, read-only folder, another run in the same folder) or side files are missing; 2 wrong"
+    " not continue (full disk, read-only folder, another run in the same folder, a damaged journal, other settings than"
+    " the journal's) or side files are missing; 2 wrong"
     " usage",
 )
 

@@ -30,6 +30,7 @@ from lerobot_policy_quantile.evaluation.seals import (
     insert_sealed,
     inspect,
     note_earlier,
+    take_rows,
 )
 
 RETRIES = 3
@@ -160,6 +161,11 @@ class Journal:
             if outcome.side_files:
                 insert_sealed(db, "side_files", (key, _json(outcome.side_files)))
         return True
+
+    def take_over(self, found: Inspection) -> None:
+        """Write down the whole rows of another journal in one transaction; those without a checksum stay without."""
+        with self._transaction() as db:
+            take_rows(db, found)
 
     def settled(self) -> set[EpisodeKey]:
         """Keys that have their final row."""

@@ -41,7 +41,7 @@ class Inspection:
     """What a journal holds and what of it is whole."""
 
     rows: Mapping[str, Sequence[Values]]
-    """Table -> rows that match their seals, and rows that never had one."""
+    """Table -> rows that match their seals, then rows that never had one."""
     unsealed: Mapping[str, int]
     """Table -> rows that never had a seal: whether they changed cannot be told."""
     altered: Sequence[str]
@@ -70,16 +70,16 @@ class Inspection:
         return " and ".join(f"{count} {what}" for count, what in counts if count or what != "carry none")
 
 
-def seal(db: sqlite3.Connection, place: str, values: Values) -> None:
-    """Seal a row that was just inserted, in the transaction that inserted it."""
-    line = (place, _name(place, values), _digest(place, values))
-    db.execute("INSERT INTO seals (place, name, digest) VALUES (?, ?, ?)", line)
+def insert(db: sqlite3.Connection, place: str, values: Values) -> None:
+    """Insert a row without a seal."""
+    db.execute(f"INSERT INTO {place} VALUES ({', '.join('?' * len(values))})", values)
 
 
 def insert_sealed(db: sqlite3.Connection, place: str, values: Values) -> None:
-    """Insert a row together with its seal."""
-    db.execute(f"INSERT INTO {place} VALUES ({', '.join('?' * len(values))})", values)
-    seal(db, place, values)
+    """Insert a row together with its seal, in one transaction of the caller's."""
+    insert(db, place, values)
+    line = (place, _name(place, values), _digest(place, values))
+    db.execute("INSERT INTO seals (place, name, digest) VALUES (?, ?, ?)", line)
 
 
 def note_earlier(db: sqlite3.Connection) -> None:
@@ -87,6 +87,25 @@ def note_earlier(db: sqlite3.Connection) -> None:
     for place in ("results", "errors", "contexts"):
         (count,) = db.execute(f"SELECT count(*) FROM {place}").fetchone()
         insert_sealed(db, "earlier", (place, count))
+
+
+def take_rows(db: sqlite3.Connection, found: Inspection) -> None:
+    """Insert the rows of another journal; what was not sealed there is not sealed here.
+
+    Side files are left out where their result is: it will be run again and bring its own.
+    """
+    settled = {key for key, *_ in found.rows["results"]}
+    copied = [place for place in SEALED if place != "earlier"]
+    sealed = {place: len(found.rows[place]) - found.unsealed.get(place, 0) for place in copied}
+    for place in copied:
+        for row in found.rows[place][sealed[place] :]:
+            insert(db, place, row)
+    if any(found.unsealed.values()):
+        note_earlier(db)
+    for place in copied:
+        for row in found.rows[place][: sealed[place]]:
+            if place != "side_files" or row[0] in settled:
+                insert_sealed(db, place, row)
 
 
 def inspect(db: sqlite3.Connection) -> Inspection:
