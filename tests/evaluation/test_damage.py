@@ -14,7 +14,6 @@ from tests.support.old_journal import write_old_journal
 
 ROWS = 80
 PAGE = 4096
-DAMAGES = 200
 
 
 def key(index: int) -> EpisodeKey:
@@ -72,11 +71,12 @@ def spoil(content: bytes, chance: random.Random) -> bytes:
     return bytes(spoilt)
 
 
-def test_no_damage_is_read_without_a_word(whole, tmp_path):
+@pytest.mark.parametrize("damages", [100, pytest.param(600, marks=pytest.mark.slow)])
+def test_no_damage_is_read_without_a_word(whole, tmp_path, damages):
     rows, errors, content = read_rows(whole), read_errors(whole), whole.read_bytes()
     assert len(content) // PAGE > 20
     chance, refused = random.Random(5), 0
-    for number in range(DAMAGES):
+    for number in range(damages):
         path = tmp_path / f"{number}.sqlite"
         path.write_bytes(spoil(content, chance))
         with suppress(JournalError):
@@ -86,7 +86,7 @@ def test_no_damage_is_read_without_a_word(whole, tmp_path):
             refused -= 1
         for file in tmp_path.glob(f"{number}.sqlite*"):
             file.unlink()
-    assert refused > DAMAGES / 4
+    assert refused > damages / 4
 
 
 @pytest.mark.parametrize("kept", [50, 100, 3000, PAGE, PAGE + 1, 3 * PAGE, 17 * PAGE, -PAGE, -1])
