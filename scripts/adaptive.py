@@ -9,7 +9,7 @@ was.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,10 @@ class WayFactory:
     def policy(self, policy: str) -> Policy:
         """The checkpoint, followed as the name says."""
         return SceneFactory({policy: self.checkpoint}, replan=policy).policy(policy)
+
+    def policy_context(self, policy: str) -> Mapping[str, str] | None:
+        """The checkpoint's, with its way."""
+        return SceneFactory({policy: self.checkpoint}, replan=policy).policy_context(policy)
 
 
 @dataclass(frozen=True)

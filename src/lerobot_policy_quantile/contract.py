@@ -160,6 +160,14 @@ class Factory(Protocol):
         """The policy of that name, for any decoder; `UnusablePolicyError` if there can be none."""
 
 
+@runtime_checkable
+class DescribingFactory(Protocol):
+    """A factory that can say what a policy's context would be, without loading the policy."""
+
+    def policy_context(self, policy: str) -> Mapping[str, str] | None:
+        """As the policy itself would say; None where nobody can say it now: a server is off, a folder is gone."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """What a policy reads and answers: requests are held against it before they cost anything."""

@@ -86,6 +86,22 @@ def test_wrong_input_is_refused_and_nothing_is_written(collected, tmp_path):
     assert "--episode must lie in 0..1; got 2" in beyond.output
 
 
+@pytest.mark.parametrize("way", [(), ("--suite", "libero_object")])
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch, way):
+    from lerobot_policy_quantile.adapters.factory import SceneFactory
+    from lerobot_policy_quantile.scenes import suite_folder
+
+    def work(*_, **__):
+        raise AssertionError("work has begun")
+
+    monkeypatch.setattr(SceneFactory, "scene", work)
+    monkeypatch.setattr(suite_folder, "collect_suite", work)
+    (tmp_path / "file").touch()
+    result = run("collect", *way, "--out", tmp_path / "file" / "demos")
+    assert result.exit_code == 1, result.output
+    assert "--out must be a folder that can be written" in result.output
+
+
 def test_lerobot_trains_on_what_was_collected(collected, tmp_path):
     """The round trip, through LeRobot's own command."""
     log = tmp_path / "log"

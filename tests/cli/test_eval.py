@@ -90,6 +90,40 @@ def test_expert_and_policy_run_side_by_side_and_resuming_is_the_same_command(fol
     assert read_rows(tmp_path / "journal.sqlite") == rows
 
 
+def test_a_finished_run_does_not_hide_changed_settings(folder, tmp_path):
+    """Nothing is pending, so no worker starts; the rates of other settings must not be printed all the same."""
+    policy, out = tmp_path / "policy", tmp_path / "run"
+    shutil.copytree(folder, policy)
+    command = ("eval", "--policy", f"ours={policy}", "--indices", "0", "--workers", "1", "--out", out)
+    usual = ("--limit", "3", "--camera-size", "32")
+    first = invoke(*command, *usual)
+    assert first.exit_code == 0, first.output
+    again = invoke(*command, *usual)
+    assert (again.exit_code, again.stdout) == (0, first.stdout)
+    for options, said in (
+        (("--limit", "3", "--camera-size", "48"), "camera_size: journal has '32', this run has '48'"),
+        (("--limit", "4", "--camera-size", "32"), "limit: journal has '3', this run has '4'"),
+        ((*usual, "--replan", "fixed:2"), "replanning: journal has None, this run has 'FixedSteps(steps=2)'"),
+    ):
+        moved = invoke(*command, *options)
+        assert (moved.exit_code, moved.stdout) == (1, ""), moved.output
+        assert said in moved.stderr
+    weights = policy / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    edited = invoke(*command, *usual)
+    assert (edited.exit_code, edited.stdout) == (1, "")
+    assert "policy ours is not what the journal was begun with: policy: journal has" in edited.stderr
+
+    shutil.copy(folder / "model.safetensors", weights)
+    (row,) = read_rows(out / "journal.sqlite")
+    SideFiles(out / "side").path(row.key).unlink()
+    lost = invoke(*command, *usual)
+    assert (lost.exit_code, lost.stdout) == (1, first.stdout)
+    assert "1 side files of finished episodes are gone" in lost.stderr
+
+
 def test_an_episode_that_cannot_exist_is_refused_before_anything_runs(tmp_path):
     result = qhead("eval", "--policy", "expert", "--indices", "0-50", *SHORT, "--out", tmp_path)
     assert result.returncode == 1
@@ -131,6 +165,8 @@ def test_a_server_is_a_policy_by_its_address(tmp_path):
         (("--policy", "a=expert", "--policy", "a=expert:left"), "must use a name once"),
         (("--policy", "expert", "--decoder", "shraed"), "did you mean 'shared'?"),
         (("--policy", "expert", "--indices", "9-0"), "--indices must read like 0-9"),
+        (("--policy", "expert", "--indices", "0-999999999"), "--indices must name at most 100000 numbers"),
+        (("--policy", "expert", "--indices", "0-49999", "--seeds", "0-20"), "at most 1000000 episodes; got 1050000"),
         (("--policy", "expert", "--wording", "bdll"), "did you mean 'bddl'?"),
         (("--policy", "expert", "--camera", "side=x"), "--camera must read like external=observation.images.front"),
     ],

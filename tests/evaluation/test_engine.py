@@ -1,81 +1,24 @@
 """Whole runs on fake worlds: crashes, hangs, full disks, Ctrl-C."""
 
 import os
-import random
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from lerobot_policy_quantile.evaluation.engine import EngineError, run_plan
-from lerobot_policy_quantile.evaluation.journal import RETRIES, Journal, JournalError, read_errors, read_rows
+from lerobot_policy_quantile.evaluation.journal import RETRIES, Journal, read_errors
 from lerobot_policy_quantile.evaluation.plan import Plan
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.rates import success_table
 from lerobot_policy_quantile.evaluation.worker import WorkerJob
 from tests.support.fake_run import EPISODES, HEARD, plan
 from tests.support.fake_worlds import FakeFactory
+from tests.support.killable import await_rows, everything_but_chance, finish, rows_of, start, workers_of
 from tests.support.waiting import PATIENCE, wait_until
-
-ROOT = Path(__file__).parents[2]
-
-
-def start(folder: Path, *options: object, wrapper: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    command = [*wrapper, sys.executable, "-m", "tests.support.fake_run", str(folder), *map(str, options)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
-
-
-def finish(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=timeout)
-    return process.returncode, out, err
-
-
-def rows_of(folder: Path):
-    path = folder / "journal.sqlite"
-    try:
-        return read_rows(path)
-    except JournalError:  # not there yet
-        return []
-
-
-def await_rows(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
-    wait_until(lambda: process.poll() is not None or len(rows_of(folder)) >= count, f"row {count}")
-    assert process.poll() is None, f"the run ended with {process.communicate()}"
-
-
-def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    try:
-        children = psutil.Process(process.pid).children()
-        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def await_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The workers, as soon as there are any: a run that has just begun has none."""
-    wait_until(lambda: process.poll() is not None or workers_of(process), "a worker")
-    assert process.poll() is None, "the run ended before it had workers"
-    return workers_of(process)
-
-
-def everything_but_chance(row):
-    """A row without its wall time and the number of attempts it took."""
-    return (row.key, row.status, row.steps, row.first_action, row.final_state, row.hashes, row.versions)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("undisturbed")
-    code, table, err = finish(start(folder, "--side"))
-    assert (code, err) == (0, "")
-    return table, rows_of(folder), folder
 
 
 def test_a_run_gives_every_key_one_row_and_its_side_files(undisturbed):
@@ -92,39 +35,6 @@ def test_one_worker_or_four_in_any_order_give_the_same_bytes(undisturbed, tmp_pa
         assert run_plan(backward, journal, WorkerJob(FakeFactory(tmp_path)), workers=4).complete
         assert success_table(journal.rows()) == undisturbed[0]
         assert list(map(everything_but_chance, journal.rows())) == list(map(everything_but_chance, undisturbed[1]))
-
-
-@pytest.mark.slow
-def test_thirty_kills_lose_no_key_and_run_none_twice(undisturbed, tmp_path):
-    """kill -9 of a worker or of the parent at 30 random moments; resuming is running the same command again."""
-    chance = random.Random(4)
-    seen, orphans, victims = {}, [], []
-    process = start(tmp_path, "--pause", 0.01, "--side")
-    for kill in range(30):
-        await_rows(tmp_path, 50 * kill // 30, process)
-        time.sleep(chance.uniform(0, 0.3))
-        workers = await_workers(process) if kill % 3 else workers_of(process)
-        assert process.poll() is None, "the run ended before all kills"
-        seen |= {row.key: row for row in rows_of(tmp_path)}
-        if kill % 3:
-            chance.choice(workers).kill()
-            victims.append("worker")
-        else:
-            process.kill()
-            process.communicate()
-            orphans += workers
-            victims.append("parent")
-            process = start(tmp_path, "--pause", 0.01, "--side")
-    code, table, _ = finish(process)
-    rows = rows_of(tmp_path)
-    assert code == 0
-    assert table == undisturbed[0]
-    assert [row.key for row in rows] == sorted(plan())
-    assert list(map(everything_but_chance, rows)) == list(map(everything_but_chance, undisturbed[1]))
-    assert {row.key: row for row in rows if row.key in seen} == seen, "a settled episode was run again"
-    assert (victims.count("worker"), victims.count("parent")) == (20, 10)
-    assert psutil.wait_procs(orphans, timeout=PATIENCE)[1] == [], "workers outlived their parent"
-    assert all(SideFiles(tmp_path / "side").read(row.key)["actions"].shape == (row.steps, 7) for row in rows)
 
 
 def test_a_policy_that_cannot_be_loaded_ends_the_run_and_leaves_no_row(tmp_path):

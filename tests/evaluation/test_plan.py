@@ -76,6 +76,18 @@ def test_an_empty_axis_is_refused():
         Plan.cross(scenes=["a"], seeds=[], policies=["p"])
 
 
+@pytest.mark.parametrize("text", ["0-999999999", "0-99999,100000", "3000000000", "0-" + "9" * 5000])
+def test_more_numbers_than_anybody_means_are_refused_before_they_fill_the_memory(text):
+    with pytest.raises(ValueError, match="--indices must name at most 100000 numbers, none above"):
+        parse_numbers("--indices", text)
+
+
+def test_a_plan_that_would_fill_the_memory_is_refused():
+    many = range(100_000)
+    with pytest.raises(ValueError, match="a plan must have at most 1000000 episodes; got 10000000000"):
+        Plan.cross(scenes=["a"], indices=many, seeds=many, policies=["p"])
+
+
 def test_numbers_read_ranges_and_lists():
     assert parse_numbers("seeds", "0-3") == (0, 1, 2, 3)
     assert parse_numbers("seeds", "7, 0,2-4,3") == (7, 0, 2, 3, 4)

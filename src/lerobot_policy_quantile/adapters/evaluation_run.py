@@ -1,6 +1,6 @@
 """Runs a plan of episodes into a folder: what is missing is run, then the table of all its rows is made."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -12,6 +12,7 @@ from lerobot_policy_quantile.evaluation.halts import parse_halts
 from lerobot_policy_quantile.evaluation.journal import Journal, Row
 from lerobot_policy_quantile.evaluation.plan import Plan
 from lerobot_policy_quantile.evaluation.progress import ProgressBar
+from lerobot_policy_quantile.evaluation.resumption import missing_side_files, require_same_settings
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.facts import Facts
 from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL
@@ -53,6 +54,8 @@ class FinishedRun:
     planned: int
     summary: RunSummary
     settings: EvaluationSettings
+    gone: list[Path] = field(default_factory=list)
+    """Side files that rows of the plan say they have and that are not there."""
 
     @property
     def table(self) -> str:
@@ -70,7 +73,7 @@ class FinishedRun:
         """0: every episode has a result and its side files."""
         if self.summary.stopped:
             return STOPPED
-        if any(row.side_error is not None for row in self.rows):
+        if self.gone or any(row.side_error is not None for row in self.rows):
             return 1
         return WITH_ERRORS if any(row.status == "error" for row in self.rows) else 0
 
@@ -87,6 +90,11 @@ class FinishedRun:
         lost = [row for row in self.rows if row.side_error is not None]
         if lost:
             found.append(f"{len(lost)} episodes have no side files: {lost[0].side_error}")
+        if self.gone:
+            found.append(
+                f"{len(self.gone)} side files of finished episodes are gone, {self.gone[0]} first; the results stand;"
+                " copy the files back if you need them"
+            )
         return found
 
 
@@ -95,6 +103,8 @@ def run_evaluation(plan: Plan, factory: SceneFactory, how: EvaluationSettings, n
     job = WorkerJob(factory, how.limit, how.side_files, how.out / "workers.log", how.models)
     with Journal(how.out / JOURNAL) as journal:
         keys = set(plan)
+        for policy in require_same_settings(plan, journal, job, computed_here=how.make_crew is None):
+            notes.print(f"policy {policy!r} does not answer: its settings were not compared", markup=False)
         before = [row for row in journal.rows() if row.key in keys]
         settled = {row.key for row in before}
         pending = [key for key in plan if key not in settled]
@@ -116,4 +126,4 @@ def run_evaluation(plan: Plan, factory: SceneFactory, how: EvaluationSettings, n
                 make_crew=how.make_crew,
             )
         rows = [row for row in journal.rows() if row.key in keys]
-    return FinishedRun(rows, len(plan), summary, how)
+    return FinishedRun(rows, len(plan), summary, how, missing_side_files(rows, how.side_files))

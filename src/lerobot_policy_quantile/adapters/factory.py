@@ -4,7 +4,8 @@ The factory is sent to worker processes, so it holds plain values and imports a 
 asked for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,19 +73,30 @@ class SceneFactory:
             from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
 
             return ServerPolicy(ServerAddress.parse(source))
-        import lerobot_policy_quantile
+        _register_own_type()
         from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
 
-        _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
-        try:
+        with _unusable(policy, source):
             loaded = load_lerobot_policy(Path(source), device=self.device, cameras=self.cameras)
-        except Exception as error:  # whatever LeRobot or torch raise here, they will raise again
-            raise UnusablePolicyError(
-                f"policy {policy!r} cannot be loaded from {source}: {type(error).__name__}: {error}"
-            ) from error
         if self.cameras != CAMERA_KEYS:
             loaded.context["cameras"] = spelled(self.cameras)
         return loaded if self.replan is None else ReplannedPolicy(loaded, parse_replan(self.replan))
+
+    def policy_context(self, policy: str) -> Mapping[str, str] | None:
+        """The context of the policy behind a name, told without loading it; None if a server does not answer."""
+        source = self.sources[policy]
+        if is_expert(source):
+            return expert_policy(source).context
+        if is_server(source):
+            return _served_context(source)
+        _register_own_type()
+        from lerobot_policy_quantile.adapters.lerobot_folder import saved_context
+
+        with _unusable(policy, source):
+            context = saved_context(Path(source), device=self.device)
+        if self.cameras != CAMERA_KEYS:
+            context["cameras"] = spelled(self.cameras)
+        return context if self.replan is None else {**context, "replanning": str(parse_replan(self.replan))}
 
     def require_answers(self, keys: Iterable[EpisodeKey]) -> None:
         """Refuse keys whose policy server cannot be reached or does not know their decoder, before any of them is run.
@@ -120,6 +132,36 @@ class SceneFactory:
                     _require_below(f"indices of {name} task {task}", index, scene.state_count(task))
             finally:
                 scene.close()
+
+
+@contextmanager
+def _unusable(policy: str, source: str) -> Iterator[None]:
+    """Whatever LeRobot or torch raise over a folder, they will raise again."""
+    try:
+        yield
+    except Exception as error:
+        raise UnusablePolicyError(
+            f"policy {policy!r} cannot be loaded from {source}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _register_own_type() -> None:
+    """LeRobot's discovery of plugins skips a package that is already imported."""
+    import lerobot_policy_quantile
+
+    _ = lerobot_policy_quantile.QuantileConfig
+
+
+def _served_context(source: str) -> Mapping[str, str] | None:
+    from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
+
+    try:
+        server = ServerPolicy(ServerAddress.parse(source))
+    except ConnectionError:
+        return None
+    context = server.context
+    server.close()
+    return context
 
 
 def _require_below(field: str, value: int, count: int) -> None:

@@ -72,16 +72,25 @@ def load_parts(
     policy = get_policy_class(config.type).from_pretrained(folder, config=config)
     require_loaded(policy, folder)
     policy.eval()
-    context = {"policy": fingerprint(folder), "device": str(config.device)}
-    if hasattr(policy, "optimize"):
-        context["path"] = "fast" if fast else "plain"
-        if fast:
-            policy.optimize()
+    if fast and hasattr(policy, "optimize"):
+        policy.optimize()
     overrides: dict[str, Any] = {"device_processor": {"device": config.device}}
     if renamed:
         overrides["rename_observations_processor"] = {"rename_map": dict(renamed)}
     before, after = make_pre_post_processors(config, pretrained_path=str(folder), preprocessor_overrides=overrides)
-    return policy, before, after, context
+    return policy, before, after, _context(folder, config, fast)
+
+
+def saved_context(folder: Path, *, device: str = "cpu") -> dict[str, str]:
+    """The context that `load_lerobot_policy` would give; the weights are hashed, not loaded."""
+    return _context(folder, read_config(folder, device), fast=True)
+
+
+def _context(folder: Path, config: Any, fast: bool) -> dict[str, str]:
+    context = {"policy": fingerprint(folder), "device": str(config.device)}
+    if hasattr(get_policy_class(config.type), "optimize"):
+        context["path"] = "fast" if fast else "plain"
+    return {**context, "n_action_steps": str(int(config.n_action_steps)), "torch": torch.__version__}
 
 
 class _LeRobotPolicy:
@@ -95,7 +104,7 @@ class _LeRobotPolicy:
         self._policy, self._before, self._after, self._cameras = policy, before, after, cameras
         self.config = policy.config
         self.n_action_steps = int(policy.config.n_action_steps)
-        self.context = {**context, "n_action_steps": str(self.n_action_steps), "torch": torch.__version__}
+        self.context = dict(context)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -232,6 +241,14 @@ def require_known_type(folder: Path) -> None:
             f"type in {folder / CONFIG} must be one of {', '.join(known)}; got {name!r}: install the plugin that"
             " defines it (pip install lerobot_policy_...)"
         )
+
+
+def takes_decoders(folder: Path) -> bool:
+    """Whether episodes of the folder's type of policy may name a decoder."""
+    register_third_party_plugins()
+    require_known_type(folder)
+    kind = get_policy_class(json.loads((folder / CONFIG).read_bytes())["type"])
+    return hasattr(kind, "begin_episode") and hasattr(kind, "choose_decoder")
 
 
 def require_loaded(policy: Any, folder: Path) -> None:

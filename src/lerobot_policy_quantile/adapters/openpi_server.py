@@ -65,6 +65,10 @@ class ServerPolicy:
             raise UnusablePolicyError(
                 f"decoder must be {OWN_DECODER!r} for {self._address.url}, which is no quantile server; got {decoder!r}"
             )
+        if decoder != OWN_DECODER and not self._client.metadata.get("levels"):
+            raise UnusablePolicyError(
+                f"decoder must be {OWN_DECODER!r} for {self._address.url}, which predicts no quantiles; got {decoder!r}"
+            )
 
     def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> str | None:
         """A session with the episode's seed and decoder on our server; other servers draw their own noise."""

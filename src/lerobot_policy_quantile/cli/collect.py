@@ -10,6 +10,7 @@ from lerobot_policy_quantile.cli.errors import exit_on, usage_errors
 from lerobot_policy_quantile.cli.options import SceneHelp, WordingOption, given_options, help_text
 from lerobot_policy_quantile.scenes.libero.wording import require_wording
 from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
+from lerobot_policy_quantile.util.files import require_writable
 from lerobot_policy_quantile.util.processes import share_cores
 from lerobot_policy_quantile.util.tables import boxed
 from lerobot_policy_quantile.util.wording import TASK
@@ -126,13 +127,16 @@ def collect(
                 plain=plain,
                 undisturbed=undisturbed,
             )
+        with exit_on("collect", ValueError):
+            require_writable("--out", out)
         raise typer.Exit(_collect_suite(out, recipe, workers, repo_id))
     from rich.console import Console
 
     from lerobot_policy_quantile.adapters.factory import SceneFactory
     from lerobot_policy_quantile.scenes import demonstration_folder as folder
 
-    with exit_on("collect", ValueError):
+    with exit_on("collect", ValueError, OSError):
+        require_writable("--out", out)
         factory = SceneFactory(camera_size=camera_size, wording=require_wording(wording))
         folder.require_new_folder(out)
         plan = folder.parse_routes(routes)
@@ -202,7 +206,7 @@ def _collect_suite(out: Path, recipe: "CollectionRecipe", workers: int, repo_id:
     notes = Console(stderr=True)
     try:
         with (
-            exit_on("collect", ValueError),
+            exit_on("collect", ValueError, OSError),
             LoggedProgress(*columns, TimeRemainingColumn(), TextColumn("left"), console=notes) as bar,
         ):
             line = bar.add_task("", total=None, failed=0)

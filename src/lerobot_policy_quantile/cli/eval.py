@@ -25,7 +25,8 @@ HELP = help_text(
     " row in OUT/journal.sqlite: success, failure or error. An error (the simulator raises, hangs or dies) is retried"
     " up to three times, keeps its traceback and is never counted as a failure.",
     "To resume, run the same command again: only episodes without a row are run. You can print the table again, or add"
-    " seeds and decoders to the same folder, at no cost for the finished episodes. Ctrl-C finishes the running episodes"
+    " seeds and decoders to the same folder, at no cost for the finished episodes; other settings or weights than the"
+    " journal's are refused. Ctrl-C finishes the running episodes"
     " and stops; a second Ctrl-C kills them. Finished episodes are kept in both cases.",
     "With --suite, a benchmark with a published protocol takes the place of --scene and --tasks; see"
     " docs/guides/benchmarks.md. --indices then chooses initial states of every task in place of --episodes.",
@@ -39,7 +40,8 @@ HELP = help_text(
         "qhead eval --suite libero_plus --dry-run",
     ),
     exit_codes="0 every episode has a result; 3 some episodes ended in an error; 130 stopped by Ctrl-C; 1 the run could"
-    " not continue (full disk, read-only folder, another run in the same folder) or side files are missing; 2 wrong"
+    " not continue (full disk, read-only folder, another run in the same folder, a damaged journal, other settings than"
+    " the journal's) or side files are missing; 2 wrong"
     " usage",
 )
 
@@ -187,6 +189,7 @@ def evaluate(
     from lerobot_policy_quantile.adapters.episode_plan import cross_plan, decoders_of
     from lerobot_policy_quantile.adapters.evaluation_run import EvaluationSettings, run_evaluation
     from lerobot_policy_quantile.adapters.factory import SceneFactory
+    from lerobot_policy_quantile.adapters.policy_decoders import require_decoders
     from lerobot_policy_quantile.adapters.policy_sources import parse_policies
     from lerobot_policy_quantile.adapters.replanning import require_replannable
     from lerobot_policy_quantile.adapters.suite_choice import SuiteChoice, listing
@@ -220,6 +223,7 @@ def evaluate(
         if out is None or not policy:
             raise ValueError("--out and --policy must be given; only --dry-run goes without them")
         decoders = decoders_of(sources, decoder)
+        require_decoders(sources, decoders)
         if choice is None:
             plan = cross_plan(scene, tasks, indices, seeds, decoders)
         else:

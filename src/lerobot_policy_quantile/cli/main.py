@@ -7,8 +7,7 @@ from lerobot_policy_quantile.cli import (
     client,
     collect,
     compare,
-    data_plus,
-    data_pro,
+    data,
     decoders,
     doctor,
     pretrain,
@@ -63,10 +62,10 @@ study.command("summarise", help=study_summarise.HELP)(needs("report")(study_summ
 study.command("verdicts", help=study_verdicts.HELP)(study_verdicts.verdicts)
 app.add_typer(study, name="study", rich_help_panel=STUDIES)
 
-data = typer.Typer(no_args_is_help=True, help="Convert LIBERO-Plus and LIBERO-Pro into the data folder.")
-data.command("plus", help=data_plus.HELP)(needs("sim")(data_plus.plus))
-data.command("pro", help=data_pro.HELP)(needs("sim")(data_pro.pro))
-app.add_typer(data, name="data", rich_help_panel=DATA)
+converters = typer.Typer(no_args_is_help=True, help="Convert LIBERO-Plus and LIBERO-Pro into the data folder.")
+for benchmark, text in data.HELP.items():
+    converters.command(benchmark, help=text)(needs("sim")(data.converter(benchmark)))
+app.add_typer(converters, name="data", rich_help_panel=DATA)
 
 if __name__ == "__main__":
     app()

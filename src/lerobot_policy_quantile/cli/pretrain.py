@@ -54,10 +54,12 @@ def pretrain(
     from lerobot_policy_quantile.pretraining import run
     from lerobot_policy_quantile.pretraining.budgets import budget_named
     from lerobot_policy_quantile.pretraining.suite_proof import ProofChoice
+    from lerobot_policy_quantile.util.files import require_writable
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
     with exit_on("pretrain", ValueError, JournalError, EngineError, UnfinishedError):
         plan = budget_named(budget) if libero else budget_named(budget).without_libero()
+        require_writable("--out", out)
         run.require_assets(plan)
         out.mkdir(parents=True, exist_ok=True)
         run.require_same_run(out, {"seed": seed, "budget": budget, "workers": workers, "libero": libero})

@@ -2,30 +2,45 @@
 
 SQLite in write-ahead mode with full synchronisation: a row is there in whole or not at all, whatever is killed or
 runs full in between, and it can be read while a run writes. The schema itself refuses a second final row for a key,
-a change and a deletion. Errors are kept attempt by attempt; only the last allowed one becomes a final row.
+a change and a deletion. Errors are kept attempt by attempt; only the last allowed one becomes a final row. Every row is
+sealed with a checksum (`seals.py`) that is verified when it is read: a damaged journal is neither read nor written.
 """
 
 import fcntl
 import json
+import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from lerobot_policy_quantile.evaluation.contexts import changes, policy_scope, scene_scope, with_wording
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
-from lerobot_policy_quantile.util.stamps import moved
-from lerobot_policy_quantile.util.wording import BDDL, WORDING
+from lerobot_policy_quantile.evaluation.reading import open_to_read
+from lerobot_policy_quantile.evaluation.seals import (
+    SEALED,
+    SEALS_SCHEMA,
+    UNREADABLE,
+    Inspection,
+    Values,
+    insert_sealed,
+    inspect,
+    note_earlier,
+    take_rows,
+)
 
 RETRIES = 3
 """How often an episode that ended in an error is run again."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""1 had no seals and did not say which side files a row has."""
 
-_SCHEMA = f"""
+_BEFORE_SEALS = 1
+_RESULTS = f"""
 CREATE TABLE results (
     key TEXT PRIMARY KEY,
     status TEXT NOT NULL CHECK (status IN ('success', 'failure', 'error')),
@@ -49,20 +64,30 @@ CREATE TABLE errors (
     PRIMARY KEY (key, attempt)
 ) STRICT;
 CREATE TABLE contexts (scope TEXT PRIMARY KEY, context TEXT NOT NULL) STRICT;
+"""
+_WITH_SEALS = f"""
+CREATE TABLE side_files (key TEXT PRIMARY KEY, files TEXT NOT NULL) STRICT;
+{SEALS_SCHEMA}
 {
     "".join(
-        f"CREATE TRIGGER {table}_keep_{event.lower()} BEFORE {event} ON {table}"
+        f"CREATE TRIGGER IF NOT EXISTS {table}_keep_{event.lower()} BEFORE {event} ON {table}"
         f" BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;\n"
-        for table in ("results", "errors", "contexts")
+        for table in (*SEALED, "seals")
         for event in ("UPDATE", "DELETE")
     )
 }
 PRAGMA user_version = {SCHEMA_VERSION};
 """
+_INTACT = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
+"""Errors of a write that leave what was committed before as it was."""
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+_said: set[Path] = set()
+"""Journals of which it was said that they have rows without checksums."""
 
 
 class JournalError(RuntimeError):
-    """The journal cannot be written or read; what it held before is untouched."""
+    """The journal cannot be written or read. Nothing was done to it."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +107,8 @@ class Row:
     hashes: dict[str, str]
     traceback: str | None
     side_error: str | None
+    side_files: dict[str, str] = field(default_factory=dict)
+    """Suffix -> digest of the content; empty where none were wanted or a journal of version 1 does not say."""
 
 
 class Journal:
@@ -123,25 +150,37 @@ class Journal:
         """Write an outcome down, durably. True if its key is now settled, False if it shall be tried again."""
         key = outcome.key.text
         with self._transaction() as db:
-            _require_same_context(db, f"scene {outcome.key.scene}", outcome.scene_context)
-            _require_same_context(db, f"policy {outcome.key.policy}", outcome.policy_context)
+            _require_same_context(db, scene_scope(outcome.key.scene), outcome.scene_context)
+            _require_same_context(db, policy_scope(outcome.key.policy), outcome.policy_context)
             attempt = 1 + _errors_of(db, key)
             if outcome.status == "error":
-                db.execute("INSERT INTO errors VALUES (?, ?, ?)", (key, attempt, outcome.traceback))
+                insert_sealed(db, "errors", (key, attempt, outcome.traceback))
                 if attempt <= RETRIES:
                     return False
-            db.execute(f"INSERT INTO results VALUES ({', '.join('?' * 13)})", _values(outcome, attempt))
+            insert_sealed(db, "results", _values(outcome, attempt))
+            if outcome.side_files:
+                insert_sealed(db, "side_files", (key, _json(outcome.side_files)))
         return True
+
+    def take_over(self, found: Inspection) -> None:
+        """Write down the whole rows of another journal in one transaction; those without a checksum stay without."""
+        with self._transaction() as db:
+            take_rows(db, found)
 
     def settled(self) -> set[EpisodeKey]:
         """Keys that have their final row."""
         with _told_of(self.path):
             return {EpisodeKey.parse(text) for (text,) in self._db.execute("SELECT key FROM results")}
 
+    def contexts(self) -> dict[str, dict[str, str]]:
+        """Scope -> what its rows were made with."""
+        with _told_of(self.path):
+            return {scope: json.loads(text) for scope, text in self._db.execute("SELECT * FROM contexts")}
+
     def rows(self) -> list[Row]:
         """All final rows, sorted by key."""
         with _told_of(self.path):
-            return _rows(self._db)
+            return _rows(self.path, inspect(self._db))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -157,43 +196,79 @@ class Journal:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The final rows of a journal, sorted by key; also while a run is writing it."""
-    if not path.is_file():
-        raise JournalError(f"journal {path} does not exist")
-    with _told_of(path), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        return _rows(db)
+    """The final rows of a journal, sorted by key; also while a run is writing it, and where nothing can be written."""
+    return _rows(path, inspect_journal(path))
 
 
 def read_errors(path: Path) -> list[tuple[EpisodeKey, int, str]]:
     """Every attempt that ended in an error: key, number of the attempt, traceback."""
-    with _told_of(path), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        found = db.execute("SELECT key, attempt, traceback FROM errors ORDER BY key, attempt").fetchall()
+    found = sorted(_require_sound(path, inspect_journal(path)).rows["errors"])
     return [(EpisodeKey.parse(key), attempt, text) for key, attempt, text in found]
+
+
+def inspect_journal(path: Path) -> Inspection:
+    """Everything that a journal holds and what of it is whole; damage is reported, not raised."""
+    if not path.is_file():
+        raise JournalError(f"journal {path} does not exist")
+    if not path.stat().st_size:
+        raise JournalError(f"journal {path} is empty: no row was ever written, or all were lost")
+    with _told_of(path), open_to_read(path) as db:
+        return inspect(db)
 
 
 @contextmanager
 def _told_of(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
-        raise JournalError(f"journal {path}: {error}; rows written before are intact") from error
+    except UNREADABLE as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        known = "; rows written before are intact" if code in _INTACT else ""
+        if code in _DAMAGED:
+            known = f"; it is damaged: `qhead doctor {path.parent}` lists what is whole"
+        raise JournalError(f"journal {path}: {error}{known}") from error
 
 
 def _open(path: Path) -> sqlite3.Connection:
     with _told_of(path):
         db = sqlite3.connect(path, isolation_level=None, timeout=30)
         try:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-            elif version != SCHEMA_VERSION:
-                raise JournalError(f"journal {path} must be of version {SCHEMA_VERSION}; got {version}")
+            _prepare(path, db)
         except BaseException:
             db.close()
             raise
         return db
+
+
+def _prepare(path: Path, db: sqlite3.Connection) -> None:
+    """A new journal gets its tables, one of version 1 those it lacks, and a damaged one is refused."""
+    (version,) = db.execute("PRAGMA user_version").fetchone() or (None,)
+    if version not in (0, _BEFORE_SEALS, SCHEMA_VERSION):
+        raise JournalError(f"journal {path} must be of version {SCHEMA_VERSION}; got {version}")
+    if version:
+        _say_what_is_unsealed(path, _require_sound(path, inspect(db)))
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    if version == 0:
+        db.executescript(f"BEGIN IMMEDIATE; {_RESULTS} {_WITH_SEALS} COMMIT;")
+    elif version == _BEFORE_SEALS:
+        db.executescript(f"BEGIN IMMEDIATE; {_WITH_SEALS}")
+        note_earlier(db)
+        db.execute("COMMIT")
+
+
+def _require_sound(path: Path, found: Inspection) -> Inspection:
+    if not found.sound:
+        raise JournalError(f"journal {path} is damaged: {found.report()} (`qhead doctor {path.parent}` lists them)")
+    return found
+
+
+def _say_what_is_unsealed(path: Path, found: Inspection) -> None:
+    count = found.unsealed.get("results", 0)
+    if count and path.absolute() not in _said:
+        _said.add(path.absolute())
+        logging.getLogger(__name__).warning(
+            "journal %s: %d results were written before rows had checksums and carry none", path, count
+        )
 
 
 def _errors_of(db: sqlite3.Connection, key: str) -> int:
@@ -207,28 +282,28 @@ def _require_same_context(db: sqlite3.Connection, scope: str, context: dict[str,
         return
     known = db.execute("SELECT context FROM contexts WHERE scope = ?", (scope,)).fetchone()
     if known is None:
-        db.execute("INSERT INTO contexts VALUES (?, ?)", (scope, _json(context)))
-        return
-    recorded, context = (with_wording(scope.removeprefix("scene "), c) for c in (json.loads(known[0]), context))
-    changes = [f"{name}: journal has {old!r}, this run has {new!r}" for name, old, new in moved(recorded, context)]
-    if changes:
-        raise JournalError(f"{scope} is not what the journal was begun with: {'; '.join(changes)}; use another folder")
+        insert_sealed(db, "contexts", (scope, _json(context)))
+    else:
+        require_same(scope, json.loads(known[0]), context)
 
 
-def with_wording(scene: str, context: Mapping[str, str]) -> dict[str, str]:
-    """The context of a row or a scene; where a LIBERO world says nothing of its wording, the one it had is added."""
-    unmarked = scene.startswith("libero_") and "mujoco" in context and WORDING not in context
-    return {**context, WORDING: BDDL} if unmarked else dict(context)
+def require_same(scope: str, recorded: dict[str, str], context: dict[str, str]) -> None:
+    """Refuse what is not as the journal's rows of the same scope were made, naming both values."""
+    if found := changes(scope, recorded, context):
+        raise JournalError(
+            f"{scope} is not what the journal was begun with: {'; '.join(found)}; use another folder"
+            " (`qhead table` prints what this one holds)"
+        )
 
 
-def _values(outcome: Outcome, attempt: int) -> tuple[Any, ...]:
+def _values(outcome: Outcome, attempt: int) -> Values:
     return (
         outcome.key.text,
         outcome.status,
         attempt,
         outcome.steps,
-        outcome.simulated_seconds,
-        outcome.wall_seconds,
+        float(outcome.simulated_seconds),
+        float(outcome.wall_seconds),
         _json(outcome.first_action),
         outcome.contacts,
         _json(outcome.final_state),
@@ -247,11 +322,17 @@ def _vector(text: str | None) -> tuple[float, ...] | None:
     return None if text is None else tuple(json.loads(text))
 
 
-def _rows(db: sqlite3.Connection) -> list[Row]:
-    return sorted(map(_row, db.execute("SELECT * FROM results")), key=lambda row: row.key)
+def _rows(path: Path, found: Inspection) -> list[Row]:
+    _say_what_is_unsealed(path, _require_sound(path, found))
+    files = {key: json.loads(text) for key, text in found.rows["side_files"]}
+    try:
+        rows = [_row(values, files.get(values[0], {})) for values in found.rows["results"]]
+    except (ValueError, TypeError, AttributeError) as error:  # of rows without checksums
+        raise JournalError(f"journal {path} is damaged: a row without a checksum cannot be read: {error}") from error
+    return sorted(rows, key=lambda row: row.key)
 
 
-def _row(values: tuple[Any, ...]) -> Row:
+def _row(values: Values, side_files: dict[str, str]) -> Row:
     key, status, attempts, steps, simulated, wall, first, contacts, final, versions, hashes, traceback, side = values
     episode = EpisodeKey.parse(key)
     return Row(
@@ -268,4 +349,5 @@ def _row(values: tuple[Any, ...]) -> Row:
         hashes=json.loads(hashes),
         traceback=traceback,
         side_error=side,
+        side_files=side_files,
     )

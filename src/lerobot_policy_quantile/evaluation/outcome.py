@@ -31,6 +31,8 @@ class Outcome:
     traceback: str | None = None
     side_error: str | None = None
     """Why the side files are missing; the result stands without them."""
+    side_files: dict[str, str] = field(default_factory=dict)
+    """Suffix -> digest of the content of the side files that were written."""
     hopeless: str | None = None
     """Why no further episode can be run either. It ends the run and is not written down."""
 

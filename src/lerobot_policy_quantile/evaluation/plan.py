@@ -1,15 +1,20 @@
 """Which episodes to run: a plan is a list of episode keys, and a key is all that an episode depends on."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from itertools import product
+from math import prod
 from typing import Self
 
 from lerobot_policy_quantile.util.digests import plain_digest, seed_of
 
 MAX_NUMBER = 2**31 - 1
 """Largest task, index or seed: what every random generator in use accepts."""
+
+MOST_NUMBERS, MOST_EPISODES = 100_000, 1_000_000
+"""Of one option, and of one plan: more is a slip of the finger, and would not fit into memory."""
 
 
 @dataclass(frozen=True, order=True)
@@ -90,6 +95,9 @@ class Plan:
         for field, values in {**axes, "tasks": tasks, "indices": indices, "seeds": seeds}.items():
             if not values:
                 raise ValueError(f"{field} must name at least one; got none")
+        count = prod(map(len, (scenes, policies, decoders, tasks, indices, seeds)))
+        if count > MOST_EPISODES:
+            raise ValueError(f"a plan must have at most {MOST_EPISODES} episodes; got {count}: name fewer of anything")
         return cls(
             tuple(
                 EpisodeKey(scene, task, index, seed, policy, decoder)
@@ -115,7 +123,14 @@ def parse_numbers(field: str, text: str) -> tuple[int, ...]:
     numbers: list[int] = []
     for part in text.split(","):
         low, dash, high = (piece.strip() for piece in part.partition("-"))
-        if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
-            raise ValueError(f"{field} must read like 0-9 or 0,2,5-7; got {text!r}")
-        numbers += range(int(low), int(high or low) + 1)
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            raise ValueError(f"{field} must read like 0-9 or 0,2,5-7; got {text[:80]!r}")
+        first, last = (int(piece) if len(piece) < 20 else sys.maxsize for piece in (low, high or low))
+        if last < first:
+            raise ValueError(f"{field} must read like 0-9 or 0,2,5-7; got {text[:80]!r}")
+        if len(numbers) + last - first + 1 > MOST_NUMBERS or last > MAX_NUMBER:
+            raise ValueError(
+                f"{field} must name at most {MOST_NUMBERS} numbers, none above {MAX_NUMBER}; got {text[:80]!r}"
+            )
+        numbers += range(first, last + 1)
     return tuple(dict.fromkeys(numbers))

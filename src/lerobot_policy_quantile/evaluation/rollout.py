@@ -142,7 +142,7 @@ class _Run:
             first_action=tuple(map(float, trace.actions[0])) if trace.actions else None,
             contacts=sum(trace.contacts),
             final_state=tuple(map(float, trace.states[-1])) if trace.states else None,
-            scene_context=self._scene_context(),
+            scene_context=scene_context(self.world, self.limit),
             policy_context=dict(self.policy.context),
             hashes={}
             if error
@@ -151,15 +151,16 @@ class _Run:
             hopeless=hopeless,
         )
 
-    def _scene_context(self) -> dict[str, str]:
-        settings = {"camera_size": self.world.camera_size, "limit": self.limit}
-        return {**self.world.versions, **{name: str(value) for name, value in settings.items()}}
-
     def result(self) -> Rollout:
         """The finished episode."""
         if self._outcome is None:
             raise RuntimeError(f"episode {self.key.text} has not ended")
         return Rollout(self._outcome, self.trace)
+
+
+def scene_context(world: World, limit: int) -> dict[str, str]:
+    """Versions, assets and settings that a row of this world depends on."""
+    return {**world.versions, "camera_size": str(world.camera_size), "limit": str(limit)}
 
 
 def _hash(*arrays: Array) -> str:

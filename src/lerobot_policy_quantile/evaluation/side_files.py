@@ -5,7 +5,7 @@ the journal row and the row never depends on them: if they cannot be written, th
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +17,7 @@ from PIL import Image
 from lerobot_policy_quantile.contract import Array
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.video import encode_video
+from lerobot_policy_quantile.util.digests import plain_digest
 from lerobot_policy_quantile.util.files import TEMPORARY, write_atomically
 
 STRIP_FRAMES = 12
@@ -63,16 +64,23 @@ class SideFiles:
         """Where a key's file is."""
         return self.folder / f"{key.digest}{suffix}"
 
-    def write(self, key: EpisodeKey, trace: Trace) -> None:
-        """Write an episode's files; raises OSError if the disk does not take them."""
+    def write(self, key: EpisodeKey, trace: Trace) -> dict[str, str]:
+        """Write an episode's files; suffix -> digest of each. Raises OSError if the disk does not take them."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        digests = {}
+        for suffix, content in self._contents(key, trace):
+            write_atomically(self.path(key, suffix), content)
+            digests[suffix] = plain_digest(content)
+        return digests
+
+    def _contents(self, key: EpisodeKey, trace: Trace) -> Iterator[tuple[str, bytes]]:
         if trace.frames:
-            write_atomically(self.path(key, ".png"), film_strip(trace.frames))
+            yield ".png", film_strip(trace.frames)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, key=np.asarray(key.text), **trace.arrays())
-        write_atomically(self.path(key), buffer.getvalue())
+        yield ".npz", buffer.getvalue()
         if self.video and trace.frames and trace.frame_rate is not None:
-            write_atomically(self.path(key, ".mp4"), encode_video(trace.frames, trace.frame_rate))
+            yield ".mp4", encode_video(trace.frames, trace.frame_rate)
 
     def read(self, key: EpisodeKey) -> dict[str, Array]:
         """A key's arrays."""

@@ -10,6 +10,7 @@ from lerobot_policy_quantile.evaluation.engine import Halt, MakeCrew, RunSummary
 from lerobot_policy_quantile.evaluation.journal import Journal, Row
 from lerobot_policy_quantile.evaluation.plan import Plan
 from lerobot_policy_quantile.evaluation.progress import ProgressBar
+from lerobot_policy_quantile.evaluation.resumption import missing_side_files, require_same_settings
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.worker import WorkerJob
 
@@ -38,7 +39,8 @@ def run_watched(
     halts: Sequence[Halt] = (),
     make_crew: MakeCrew | None = None,
 ) -> RunSummary:
-    """`run_plan` under a bar that counts from what the journal holds."""
+    """`run_plan` under a bar that counts from what the journal holds, with the settings it was begun with."""
+    require_same_settings(plan, journal, job, computed_here=make_crew is None)
     with ProgressBar(console, rows_of(plan, journal)) as bar:
         return run_plan(
             plan, journal, job, workers=workers, timeout=timeout, watcher=bar, halts=halts, make_crew=make_crew
@@ -58,6 +60,8 @@ def run_whole(
         rows = rows_of(plan, journal)
     if summary.stopped:
         raise UnfinishedError(f"stopped with {len(rows)} of {len(plan)} episodes; run the same command again to go on")
+    if gone := missing_side_files(rows, job.side_files):
+        raise UnfinishedError(f"{len(gone)} side files of finished episodes are gone, {gone[0]} first; copy them back")
     for row in rows:
         if lost := row.traceback or row.side_error:
             raise UnfinishedError(f"{row.key.text} in {folder / JOURNAL} must have a result and side files; {lost}")

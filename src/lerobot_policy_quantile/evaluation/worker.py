@@ -73,10 +73,10 @@ class EpisodeRunner:
         if self._job.side_files is None:
             return rollout.outcome
         try:
-            self._job.side_files.write(key, rollout.trace)
+            written = self._job.side_files.write(key, rollout.trace)
         except OSError as error:
             return replace(rollout.outcome, side_error=str(error))
-        return rollout.outcome
+        return replace(rollout.outcome, side_files=written)
 
     def _policy_of(self, key: EpisodeKey) -> Policy:
         """Decoders share their policy's model; a further policy takes the place of the one used longest ago."""

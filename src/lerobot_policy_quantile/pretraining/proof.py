@@ -69,6 +69,10 @@ class ProofFactory:
         """The checkpoint."""
         return SceneFactory({policy: self.checkpoint}).policy(policy)
 
+    def policy_context(self, policy: str) -> Mapping[str, str] | None:
+        """The checkpoint's."""
+        return SceneFactory({policy: self.checkpoint}).policy_context(policy)
+
 
 def proof_plan() -> Plan:
     """100 mixed states, then the 50 of task 0, with median decoding."""

@@ -5,13 +5,12 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Literal
 
 from packaging.requirements import Requirement
 
 from lerobot_policy_quantile.util.extras import DISTRIBUTION, EXTRAS, missing_extras
+from lerobot_policy_quantile.util.findings import Finding
 
 GL_FIX = (
     "install OpenGL (Debian, Ubuntu: apt-get install libegl1 libgl1-mesa-dri; Fedora: dnf install mesa-libEGL"
@@ -27,16 +26,6 @@ with mujoco.Renderer(model, 32, 32) as renderer:
     renderer.update_scene(data)
     print("brightest pixel", int(renderer.render().max()), flush=True)
 """
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Result of one check: `ok`, `warn` (works with restrictions) or `fail` (does not work)."""
-
-    what: str
-    status: Literal["ok", "warn", "fail"]
-    found: str
-    fix: str = ""
 
 
 def examine() -> list[Finding]:

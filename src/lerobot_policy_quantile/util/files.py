@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 TEMPORARY = ".part"
@@ -26,6 +27,18 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def require_writable(field: str, folder: Path) -> None:
+    """Refuse a folder in which no file can be made. Nothing is left behind, and a missing folder is not made."""
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    try:
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ValueError(f"{field} must be a folder that can be written; got {folder} ({error})") from None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from rich.console import Console
 
-from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
+from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy, saved_context
 from lerobot_policy_quantile.contract import Policy, World
 from lerobot_policy_quantile.evaluation.engine import RunSummary
 from lerobot_policy_quantile.evaluation.journal import Journal, Row, read_rows
@@ -76,9 +76,19 @@ class StudyFactory:
         torch.set_num_threads(1)
         only_float32()
         _ = lerobot_policy_quantile.QuantileConfig  # registers the policy type
+        return load_lerobot_policy(self._folder(policy), device=self.settings.device)
+
+    def policy_context(self, policy: str) -> Mapping[str, str] | None:
+        """The context of a trained head; None where its weights are gone."""
+        import lerobot_policy_quantile
+
+        _ = lerobot_policy_quantile.QuantileConfig
+        folder = self._folder(policy)
+        return saved_context(folder, device=self.settings.device) if folder.is_dir() else None
+
+    def _folder(self, policy: str) -> Path:
         head, _, seed = policy.rpartition("-")
-        folder = records.seed_folder(self.arm, int(seed)) / records.POLICIES / head
-        return load_lerobot_policy(folder, device=self.settings.device)
+        return records.seed_folder(self.arm, int(seed)) / records.POLICIES / head
 
 
 def arm_plan(arm: str, settings: StudySettings) -> Plan:

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lerobot_policy_quantile.evaluation.journal import read_rows, with_wording
+from lerobot_policy_quantile.evaluation.contexts import with_wording
+from lerobot_policy_quantile.evaluation.journal import read_rows
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
 from lerobot_policy_quantile.studies.two_demo.records import (
     JOURNAL,
