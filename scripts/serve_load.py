@@ -24,7 +24,8 @@ from websockets.asyncio.client import connect
 
 from lerobot_policy_quantile.contract import Observation, RawChunk, Spec
 from lerobot_policy_quantile.serving.protocol import BLOCK
-from lerobot_policy_quantile.serving.server import PolicyServer, ServerSettings
+from lerobot_policy_quantile.serving.server import PolicyServer
+from lerobot_policy_quantile.serving.settings import ServerSettings
 from lerobot_policy_quantile.serving.wire import pack, unpack
 from scripts.serving_process import ACTION_DIM, CAMERAS, STATE_DIM, ServerProcess, observation
 

@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import BLOCK
-from lerobot_policy_quantile.serving.server import ServerSettings, is_loopback
+from lerobot_policy_quantile.serving.settings import ServerSettings, is_loopback
 from tests.support.fake_model import ACTION_DIM, LEVELS, STEPS, FakeModel, alone, request
 from tests.support.running_server import running
 
@@ -75,7 +75,7 @@ def test_without_the_token_nobody_gets_in(header):
 
 def test_tokens_are_compared_in_constant_time(monkeypatch):
     compared = []
-    from lerobot_policy_quantile.serving import server as module
+    from lerobot_policy_quantile.serving import door as module
 
     real = module.hmac.compare_digest
     monkeypatch.setattr(module.hmac, "compare_digest", lambda a, b: compared.append((len(a), len(b))) or real(a, b))

@@ -11,7 +11,7 @@ from lerobot_policy_quantile.cli.options import TOKEN_VARIABLE, DeviceOption, he
 if TYPE_CHECKING:
     from lerobot_policy_quantile.contract import Model
     from lerobot_policy_quantile.serving.guard import Guard
-    from lerobot_policy_quantile.serving.server import ServerSettings
+    from lerobot_policy_quantile.serving.settings import ServerSettings
 
 HELP = help_text(
     "Serve a policy to robots over openpi's websocket protocol.",
@@ -122,7 +122,7 @@ def serve(
     import asyncio
     import logging
 
-    from lerobot_policy_quantile.serving.server import ServerSettings
+    from lerobot_policy_quantile.serving.settings import ServerSettings
 
     with usage_errors(ValueError, OSError):
         settings = ServerSettings(

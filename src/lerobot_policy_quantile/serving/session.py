@@ -14,6 +14,7 @@ from typing import Any
 from lerobot_policy_quantile.contract import Array, Model
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError
 from lerobot_policy_quantile.serving.request import RequestOptions
+from lerobot_policy_quantile.serving.transit import TransitEstimate
 from lerobot_policy_quantile.util.digests import seed_of
 
 
@@ -47,17 +48,8 @@ class Connection:
     ours: bool = False
     """Whether the client has sent a `qhead` entry; then errors leave the connection open."""
     opened: list[Session] = field(default_factory=list)
-    fastest: float | None = None
-    """Smallest observed difference between the server's clock at arrival and the client's at sending."""
+    transit: TransitEstimate = field(default_factory=TransitEstimate)
     identity: object = field(default_factory=object)
-
-    def transit(self, sent: float | None, arrived: float) -> float:
-        """Seconds this request was in transit beyond the fastest one; the clocks need not be synchronised."""
-        if sent is None:
-            return 0.0
-        lag = arrived - sent
-        self.fastest = lag if self.fastest is None else min(self.fastest, lag)
-        return lag - self.fastest
 
 
 def episode_seed(seed: int, episode: int) -> int:

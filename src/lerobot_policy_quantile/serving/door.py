@@ -1,0 +1,72 @@
+"""Who may connect: health page, token, metrics page and the number of clients, decided before the websocket opens."""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from http import HTTPStatus
+
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request as HttpRequest
+from websockets.http11 import Response
+
+from lerobot_policy_quantile.serving.metrics import CONTENT_TYPE, Metrics
+from lerobot_policy_quantile.serving.settings import ServerSettings
+
+HEALTH, METRICS = "/healthz", "/metrics"
+
+
+class Door:
+    """Answers the HTTP request that opens a connection."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        metrics: Metrics,
+        *,
+        stopping: Callable[[], bool],
+        clients: Callable[[], int],
+    ) -> None:
+        self._settings, self._metrics, self._stopping, self._clients = settings, metrics, stopping, clients
+
+    def admit(self, connection: ServerConnection, request: HttpRequest) -> Response | None:
+        """Refuse a connection, or None to accept it. Only /healthz works without the token."""
+        path = request.path.partition("?")[0]
+        if path == HEALTH:
+            if self._stopping():
+                return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "stopping\n")
+            return connection.respond(HTTPStatus.OK, "OK\n")
+        if not self._has_token(request):
+            self._metrics.refused.labels("token").inc()
+            return connection.respond(
+                HTTPStatus.UNAUTHORIZED, "a token is needed: Authorization: Api-Key followed by the server's token\n"
+            )
+        if path == METRICS:
+            return self._metrics_page(connection)
+        if self._stopping():
+            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "stopping\n")
+        if self._clients() >= self._settings.max_connections:
+            self._metrics.refused.labels("full").inc()
+            return connection.respond(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"busy: {self._settings.max_connections} clients are connected\n"
+            )
+        return None
+
+    def _has_token(self, request: HttpRequest) -> bool:
+        """Compare hashes in constant time, so that timing reveals neither content nor length of the token."""
+        if self._settings.token is None:
+            return True
+        given = request.headers.get_all("Authorization")
+        expected = f"Api-Key {self._settings.token}"
+        return hmac.compare_digest(_hashed(given[0] if len(given) == 1 else ""), _hashed(expected))
+
+    def _metrics_page(self, connection: ServerConnection) -> Response:
+        response = connection.respond(HTTPStatus.OK, "")
+        response.body = self._metrics.text()
+        del response.headers["Content-Length"], response.headers["Content-Type"]
+        response.headers["Content-Length"] = str(len(response.body))
+        response.headers["Content-Type"] = CONTENT_TYPE
+        return response
+
+
+def _hashed(text: str) -> bytes:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).digest()

@@ -1,0 +1,72 @@
+"""Settings of the policy server: address, access, limits."""
+
+import ipaddress
+import ssl
+from dataclasses import dataclass, field
+
+from lerobot_policy_quantile.serving.guard import Guard
+from lerobot_policy_quantile.serving.wire import Limits
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Address, access and limits. The defaults suit one machine and a few robots. Times are in seconds."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    guard: Guard = field(default_factory=Guard)
+    max_batch: int = 16
+    max_queue: int = 64
+    window: float = 0.003
+    deadline: float = 10.0
+    """Longest wait for an answer; a request may set a shorter one."""
+    max_age: float = 1.0
+    """Largest age of an observation, if the client reports it."""
+    max_connections: int = 256
+    message_timeout: float = 6.0
+    """Longest time from a message's first byte to its last, and for reading an answer."""
+    drain: float = 10.0
+    """Time to finish requests in progress when stopping."""
+    first_seed: int = 0
+    decoder: str | None = None
+    sessions_per_connection: int = 16
+    idle: float = 600.0
+    """Time after which an unused session is dropped."""
+
+    def __post_init__(self) -> None:
+        if not is_loopback(self.host) and not self.token:
+            raise ValueError(
+                f"host {self.host} can be reached from other machines: a token is needed; set QHEAD_TOKEN,"
+                " or serve on 127.0.0.1"
+            )
+        if self.token is not None and len(self.token) < 16:
+            raise ValueError(f"token must have at least 16 characters; got {len(self.token)}")
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key must be given together")
+        for name in ("max_batch", "max_queue", "max_connections", "deadline", "max_age", "message_timeout"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+        if self.window < 0 or self.drain < 0:
+            raise ValueError(f"window and drain must not be negative; got {self.window} and {self.drain}")
+
+    def tls(self) -> ssl.SSLContext | None:
+        """TLS context with the certificate; None without one."""
+        if self.certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reachable from this machine only; of names, only localhost counts."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
