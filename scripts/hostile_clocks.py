@@ -58,4 +58,3 @@ def day(ppm: float, *, step: float = 0.0, period: float = 0.5, seed: int = 0, es
         false, accepted = false + (refused and not slow), accepted + (slow and not refused)
         now += max(period, arrived - now)
     return Day(requests, false, old, accepted)
-

@@ -122,6 +122,7 @@ def serve(
     import asyncio
     import logging
 
+    from lerobot_policy_quantile.serving.rates import RepeatedLines
     from lerobot_policy_quantile.serving.settings import ServerSettings
 
     with usage_errors(ValueError, OSError):
@@ -146,6 +147,8 @@ def serve(
         settings.tls()  # a wrong certificate is reported before the policy is loaded
         names = _camera_names(camera or [])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(RepeatedLines())
     logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a client's faults are in the metrics
     from lerobot_policy_quantile.adapters.served_policy import load_served_policy
     from lerobot_policy_quantile.policy.devices import choose_device

@@ -1,16 +1,28 @@
-"""A websocket connection that records since when an incoming message has been incomplete.
+"""A websocket connection that is watched: for messages that never end, and for floods of frames.
 
 A client that sends one byte per second can keep a message incomplete forever, in one frame or in many fragments, and
-the websocket library waits for it. The server drops connections whose message has been incomplete for too long.
+the websocket library waits for it. The server drops connections whose message has been incomplete for too long. A
+client that sends pings or fragments without end is closed before the library has parsed them.
 """
 
+import logging
 import time
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
+
+from lerobot_policy_quantile.serving.frame_headers import FrameHeaders
+from lerobot_policy_quantile.serving.rates import Allowance
+
+log = logging.getLogger(__name__)
 
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
+
+CONTROL_FRAMES = (20.0, 100.0)
+"""Pings and pongs of a connection: per second on average, and at once."""
+DATA_FRAMES = (1000.0, 1000.0)
+"""Messages and fragments of messages, likewise."""
 
 
 class WatchedConnection(ServerConnection):
@@ -19,8 +31,12 @@ class WatchedConnection(ServerConnection):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.unfinished_since: float | None = None
+        self.flooded = False
+        """Whether it was closed for sending too many frames."""
         self._events = 0
         self._between_fragments = False
+        self._headers = FrameHeaders()
+        self._control, self._data = Allowance(*CONTROL_FRAMES), Allowance(*DATA_FRAMES)
 
     def process_event(self, event: Any) -> None:
         """Count frames and the handshake; a data frame without the final flag leaves the message incomplete."""
@@ -30,13 +46,33 @@ class WatchedConnection(ServerConnection):
         super().process_event(event)
 
     def data_received(self, data: bytes) -> None:
-        """Start the clock when bytes leave a frame or a message incomplete."""
+        """Close a flood; start the clock when bytes leave a frame or a message incomplete."""
+        if self.flooded or self._floods(data):
+            return
         before = self._events
         super().data_received(data)
         if self._events > before and not self._between_fragments and not self.protocol.reader.buffer:
             self.unfinished_since = None
         elif self.unfinished_since is None or (self._events > before and not self._between_fragments):
             self.unfinished_since = time.monotonic()
+
+    def _floods(self, data: bytes) -> bool:
+        for control in self._headers.walk(data):
+            if (self._control if control else self._data).spend():
+                self._close_flood("control" if control else "data")
+                return True
+        return False
+
+    def _close_flood(self, kind: str) -> None:
+        rate, burst = CONTROL_FRAMES if kind == "control" else DATA_FRAMES
+        self.flooded = True
+        log.warning("closed a connection that sent too many %s frames", kind)
+        self.protocol.fail(
+            CloseCode.POLICY_VIOLATION, f"at most {rate:g} {kind} frames a second, {burst:g} at once; send fewer"
+        )
+        self.send_data()
+        self.transport.close()
+        self.loop.call_later(1.0, self.transport.abort)  # if the client does not read
 
     def drop(self) -> None:
         """Abort the connection without a closing frame, which a stalled client would not read."""

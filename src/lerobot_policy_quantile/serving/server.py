@@ -19,9 +19,14 @@ from lerobot_policy_quantile.serving.connection import WatchedConnection
 from lerobot_policy_quantile.serving.door import Door
 from lerobot_policy_quantile.serving.metrics import Metrics
 from lerobot_policy_quantile.serving.protocol import PROTOCOL_VERSION, SERVER_NAME
+from lerobot_policy_quantile.serving.rates import Allowance
 from lerobot_policy_quantile.serving.session import Connection, Sessions
 from lerobot_policy_quantile.serving.settings import ServerSettings
 from lerobot_policy_quantile.serving.wire import pack
+
+
+REFUSALS = (100.0, 200.0)
+"""Errors that a connection is answered with, per second and at once; beyond that it waits for its answers."""
 
 
 class PolicyServer:
@@ -130,9 +135,12 @@ class PolicyServer:
             connection.drop()
         finally:
             self._open.discard(connection)
+            if connection.flooded:
+                self.metrics.refused.labels("flood").inc()
             self.metrics.connections.set(len(self._open))
 
     async def _exchange(self, connection: WatchedConnection, state: Connection) -> None:
+        refusals = Allowance(*REFUSALS)
         await self._send(connection, pack(self.metadata()))
         while True:
             frame = await connection.recv()
@@ -147,6 +155,8 @@ class PolicyServer:
             if not go_on:
                 await connection.close(1011, "the error is in the frame before")
                 return
+            if isinstance(reply, str) and (early := refusals.spend()):
+                await asyncio.sleep(early)  # meanwhile nothing more is read from this connection
 
     async def _send(self, connection: WatchedConnection, frame: bytes | str) -> None:
         """Send a frame; TimeoutError if the client does not read it in time."""
