@@ -53,13 +53,13 @@ def test_the_genuine_client_hears_an_error_and_the_connection_is_closed_as_openp
 
 
 def test_the_genuine_client_brings_its_api_key():
-    with running(FakeModel(), token=TOKEN) as server:
+    with running(FakeModel(), tokens=(TOKEN,)) as server:
         assert WebsocketClientPolicy("127.0.0.1", server.server.port, api_key=TOKEN).infer(request())
 
 
 @pytest.mark.parametrize("header", [None, "Api-Key wrong", f"Bearer {TOKEN}", f"Api-Key {TOKEN}x", "Api-Key ", TOKEN])
 def test_without_the_token_nobody_gets_in(header):
-    with running(FakeModel(), token=TOKEN, host="0.0.0.0") as server:
+    with running(FakeModel(), tokens=(TOKEN,), host="0.0.0.0") as server:
         headers = {} if header is None else {"Authorization": header}
         with pytest.raises(InvalidStatus) as refused, connect(server.url, additional_headers=headers):
             pass
@@ -79,7 +79,7 @@ def test_tokens_are_compared_in_constant_time(monkeypatch):
 
     real = module.hmac.compare_digest
     monkeypatch.setattr(module.hmac, "compare_digest", lambda a, b: compared.append((len(a), len(b))) or real(a, b))
-    with running(FakeModel(), token=TOKEN) as server:
+    with running(FakeModel(), tokens=(TOKEN,)) as server:
         for token in ("x", "x" * 5000, TOKEN):
             with contextlib.suppress(ServerGoneError):
                 PolicyClient(server.url, token=token).close()
@@ -90,9 +90,9 @@ def test_tokens_are_compared_in_constant_time(monkeypatch):
 def test_an_address_that_others_can_reach_needs_a_token(host):
     with pytest.raises(ValueError, match="a token is needed"):
         ServerSettings(host=host)
-    assert ServerSettings(host=host, token=TOKEN).host == host
+    assert ServerSettings(host=host, tokens=(TOKEN,)).host == host
     with pytest.raises(ValueError, match="at least 16 characters"):
-        ServerSettings(host=host, token="short")
+        ServerSettings(host=host, tokens=("short",))
 
 
 def test_loopback_is_known():

@@ -62,7 +62,7 @@ def test_a_robot_that_hears_stale_again_and_again_reconnects_and_goes_on(monkeyp
 
 
 def test_a_wrong_token_is_said_after_a_few_attempts():
-    with running(FakeModel(), token=TOKEN) as server:
+    with running(FakeModel(), tokens=(TOKEN,)) as server:
         background = BackgroundClient(server.url, token="wrong", timeout=PATIENCE, backoff=(0.01, 0.02))
         said = []
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lerobot_policy_quantile.cli.errors import exit_on, usage_errors
-from lerobot_policy_quantile.cli.options import TOKEN_VARIABLE, DeviceOption, help_text, read_token
+from lerobot_policy_quantile.cli.options import TOKEN_VARIABLE, DeviceOption, help_text, read_tokens
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.contract import Model
@@ -53,7 +53,11 @@ def serve(
     ] = 8000,
     token_file: Annotated[
         Path | None,
-        typer.Option(help=f"File with the access token. Default: ${TOKEN_VARIABLE}.", rich_help_panel=ACCESS),
+        typer.Option(
+            help=f"File with the access token, or several, one per line: one for each robot keeps their sessions"
+            f" apart. Default: ${TOKEN_VARIABLE}.",
+            rich_help_panel=ACCESS,
+        ),
     ] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="TLS certificate chain (PEM); requires --key.", rich_help_panel=ACCESS)
@@ -129,7 +133,7 @@ def serve(
         settings = ServerSettings(
             host=host,
             port=port,
-            token=read_token(token_file),
+            tokens=read_tokens(token_file),
             certificate=None if certificate is None else str(certificate),
             key=None if key is None else str(key),
             guard=parse_guard(limits, guard),

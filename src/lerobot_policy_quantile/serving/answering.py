@@ -99,6 +99,7 @@ class Answering:
             )
         finally:
             session.busy = False
+        session.asked = True
         answer = pack(self._compose(computed, session, options))
         if options.sequence is not None:
             session.sequence, session.fingerprint, session.answer = options.sequence, fingerprint, answer

@@ -33,10 +33,18 @@ class WatchedConnection(ServerConnection):
         self.unfinished_since: float | None = None
         self.flooded = False
         """Whether it was closed for sending too many frames."""
+        self.token = b""
+        """Digest of the token it was admitted with; empty where none is needed."""
         self._events = 0
         self._between_fragments = False
         self._headers = FrameHeaders()
         self._control, self._data = Allowance(*CONTROL_FRAMES), Allowance(*DATA_FRAMES)
+
+    @property
+    def peer(self) -> str:
+        """Address of the client."""
+        address = self.remote_address
+        return str(address[0]) if address else ""
 
     def process_event(self, event: Any) -> None:
         """Count frames and the handshake; a data frame without the final flag leaves the message incomplete."""

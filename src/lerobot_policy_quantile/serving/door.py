@@ -9,6 +9,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request as HttpRequest
 from websockets.http11 import Response
 
+from lerobot_policy_quantile.serving.connection import WatchedConnection
 from lerobot_policy_quantile.serving.metrics import CONTENT_TYPE, Metrics
 from lerobot_policy_quantile.serving.settings import ServerSettings
 
@@ -35,7 +36,8 @@ class Door:
             if self._stopping():
                 return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "stopping\n")
             return connection.respond(HTTPStatus.OK, "OK\n")
-        if not self._has_token(request):
+        token = self._token(request)
+        if token is None:
             self._metrics.refused.labels("token").inc()
             return connection.respond(
                 HTTPStatus.UNAUTHORIZED, "a token is needed: Authorization: Api-Key followed by the server's token\n"
@@ -49,15 +51,21 @@ class Door:
             return connection.respond(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"busy: {self._settings.max_connections} clients are connected\n"
             )
+        if isinstance(connection, WatchedConnection):
+            connection.token = token
         return None
 
-    def _has_token(self, request: HttpRequest) -> bool:
-        """Compare hashes in constant time, so that timing reveals neither content nor length of the token."""
-        if self._settings.token is None:
-            return True
+    def _token(self, request: HttpRequest) -> bytes | None:
+        """Digest of the request's token, empty if none is needed; None if it has not one of the server's.
+
+        Hashes are compared in constant time, all of them, so that timing reveals nothing about the tokens.
+        """
+        if not self._settings.tokens:
+            return b""
         given = request.headers.get_all("Authorization")
-        expected = f"Api-Key {self._settings.token}"
-        return hmac.compare_digest(_hashed(given[0] if len(given) == 1 else ""), _hashed(expected))
+        digest = _hashed(given[0] if len(given) == 1 else "")
+        same = [hmac.compare_digest(digest, _hashed(f"Api-Key {token}")) for token in self._settings.tokens]
+        return digest if any(same) else None
 
     def _metrics_page(self, connection: ServerConnection) -> Response:
         response = connection.respond(HTTPStatus.OK, "")

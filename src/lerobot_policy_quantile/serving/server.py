@@ -24,7 +24,6 @@ from lerobot_policy_quantile.serving.session import Connection, Sessions
 from lerobot_policy_quantile.serving.settings import ServerSettings
 from lerobot_policy_quantile.serving.wire import pack
 
-
 REFUSALS = (100.0, 200.0)
 """Errors that a connection is answered with, per second and at once; beyond that it waits for its answers."""
 
@@ -126,8 +125,9 @@ class PolicyServer:
             raise TypeError(f"connection must be watched; got {type(connection).__name__}")
         self._open.add(connection)
         self.metrics.connections.set(len(self._open))
+        state = Connection(peer=connection.peer, token=connection.token)
         try:
-            await self._exchange(connection, Connection())
+            await self._exchange(connection, state)
         except ConnectionClosed:
             pass  # the client disconnected
         except TimeoutError:
@@ -135,6 +135,7 @@ class PolicyServer:
             connection.drop()
         finally:
             self._open.discard(connection)
+            self._sessions.leave(state)
             if connection.flooded:
                 self.metrics.refused.labels("flood").inc()
             self.metrics.connections.set(len(self._open))

@@ -14,7 +14,8 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     port: int = 8000
-    token: str | None = None
+    tokens: tuple[str, ...] = ()
+    """Access tokens; a session belongs to the token it was begun with."""
     certificate: str | None = None
     key: str | None = None
     limits: Limits = field(default_factory=Limits)
@@ -38,13 +39,14 @@ class ServerSettings:
     """Time after which an unused session is dropped."""
 
     def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.token:
+        if not is_loopback(self.host) and not self.tokens:
             raise ValueError(
                 f"host {self.host} can be reached from other machines: a token is needed; set QHEAD_TOKEN,"
                 " or serve on 127.0.0.1"
             )
-        if self.token is not None and len(self.token) < 16:
-            raise ValueError(f"token must have at least 16 characters; got {len(self.token)}")
+        for token in self.tokens:
+            if len(token) < 16:
+                raise ValueError(f"token must have at least 16 characters; got {len(token)}")
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate and key must be given together")
         for name in ("max_batch", "max_queue", "max_connections", "deadline", "max_age", "message_timeout"):
