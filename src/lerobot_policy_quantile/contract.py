@@ -187,7 +187,10 @@ class Model(Protocol):
         """What it reads and answers."""
 
     def begin(self, seed: int, decoder: str | None) -> Any:
-        """The memory of a new episode; ValueError for a decoder it does not know. None is its own decoder."""
+        """The memory of a new episode; ValueError for a decoder it cannot answer with. None is its own decoder."""
 
     def predict(self, observations: Sequence[Observation], memories: Sequence[Any]) -> Sequence[RawChunk]:
-        """The next chunk of each episode, computed together. Called in one thread only."""
+        """The next chunk of each episode, computed together. Called in one thread only.
+
+        If it raises, every memory is as it was before: the rows can then be computed one by one.
+        """

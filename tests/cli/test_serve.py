@@ -1,5 +1,7 @@
 """`qhead serve` and `qhead client`, and a saved policy behind the server: the same numbers as without it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +13,9 @@ from lerobot_policy_quantile.adapters.server_address import ServerAddress
 from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.cli.serve import parse_guard
 from lerobot_policy_quantile.contract import Observation
+from lerobot_policy_quantile.core.decoders import parse_decoder
+from lerobot_policy_quantile.serving.client import PolicyClient
+from lerobot_policy_quantile.serving.protocol import ErrorKind, RequestError
 from scripts.serving_process import observation, save_policy, serving
 from tests.support.running_server import running
 
@@ -46,6 +51,28 @@ def test_rows_with_decoders_of_their_own_in_one_batch_equal_rows_alone(folder):
     assert not np.allclose(batch[1].ranks, 0.5)
     with pytest.raises(ValueError, match="did you mean 'shared'"):
         policy.begin(0, None, "shraed")
+
+
+def test_a_copula_that_was_never_fitted_is_refused_at_reset(folder):
+    with running(load_served_policy(folder), deadline=300) as server, PolicyClient(server.url, timeout=300) as client:
+        with pytest.raises(RequestError, match="decoder copula needs a correlation fitted") as refused:
+            client.infer({}, reset=True, decoder="copula")
+        assert (refused.value.kind, refused.value.field) == (ErrorKind.INVALID, "qhead.decoder")
+        assert client.infer({}, reset=True, decoder="shared")
+
+
+def test_a_batch_that_fails_leaves_every_rows_noise_as_it_was(folder):
+    """The rows are then computed one by one, and give what they give alone."""
+    policy = load_lerobot_policy(folder)
+    together, alone = ([policy.begin(7, None, "shared"), policy.begin(8, None, "shared")] for _ in range(2))
+    rows = [seen(0), seen(1)]
+    unfitted = replace(policy.begin(9, None, "shared"), decoder=parse_decoder("copula"))
+    with pytest.raises(ValueError, match="needs a correlation fitted"):
+        policy.predict([*rows, seen(2)], [*together, unfitted])
+    for row in range(2):
+        (after,), (expected,) = (policy.predict([rows[row]], [memories[row]]) for memories in (together, alone))
+        np.testing.assert_array_equal(after.ranks, expected.ranks)
+        np.testing.assert_array_equal(after.actions, expected.actions)
 
 
 def test_the_closed_loop_gets_the_same_numbers_through_the_server_as_from_the_folder(folder):

@@ -123,12 +123,13 @@ class EpisodicPolicy(_LeRobotPolicy):
 
     def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> "_EpisodeMemory":
         """The policy's own episode, and the decoder that reads its quantiles."""
-        own = decoder in (OWN_DECODER, getattr(self.config, "decoder", OWN_DECODER))
-        try:
-            chosen = None if own else self._policy.choose_decoder(decoder)
+        saved = getattr(self.config, "decoder", OWN_DECODER)
+        own = decoder in (OWN_DECODER, saved)
+        try:  # the saved decoder, too, may want what the folder does not hold
+            chosen = self._policy.choose_decoder(saved if own else decoder) if not own or self.levels else None
         except ValueError as error:
             raise UnusablePolicyError(str(error)) from error
-        return _EpisodeMemory(self._policy.begin_episode(seed), chosen)
+        return _EpisodeMemory(self._policy.begin_episode(seed), None if own else chosen)
 
     def predict(self, observations: Sequence[Observation], memories: Sequence["_EpisodeMemory"]) -> list[RawChunk]:
         """One forward pass for all; every row decoded by its own episode's decoder."""
@@ -179,8 +180,14 @@ class PlainPolicy(_LeRobotPolicy):
         return _Noise(seed)
 
     def predict(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[RawChunk]:
-        """Row by row."""
-        return [self._answer(observation, noise) for observation, noise in zip(observations, memories, strict=True)]
+        """Row by row; if one raises, no row has drawn anything."""
+        queries = [noise.queries for noise in memories]
+        try:
+            return [self._answer(observation, noise) for observation, noise in zip(observations, memories, strict=True)]
+        except Exception:
+            for noise, before in zip(memories, queries, strict=True):
+                noise.queries = before
+            raise
 
     def act(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[Chunk]:
         """The same, for a robot: actions that are not finite are an error."""

@@ -43,8 +43,7 @@ class PolicyServer:
             per_connection=settings.sessions_per_connection,
             idle=settings.idle,
         )
-        if settings.decoder is not None:
-            model.begin(0, settings.decoder)  # refuses an unknown decoder before clients connect
+        model.begin(settings.first_seed, settings.decoder)  # refuses an unusable decoder before clients connect
         self.metrics.sessions.set_function(lambda: len(self._sessions))
         self.port = settings.port
         """Port it listens on; the actual one after `start` if 0 (any free port) was requested."""
