@@ -20,6 +20,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from lerobot_policy_quantile.adapters.cameras import awaited
+from lerobot_policy_quantile.adapters.picture_batches import in_pieces
 from lerobot_policy_quantile.adapters.policy_folder import CONFIG, require_policy_folder
 from lerobot_policy_quantile.contract import (
     CAMERA_KEYS,
@@ -102,6 +103,10 @@ class _LeRobotPolicy:
             torch.cuda.empty_cache()
 
     def _batch(self, observations: Sequence[Observation]) -> dict[str, Any]:
+        """What the policy reads; pictures of any sizes, where the policy's processor resizes them."""
+        return in_pieces(observations, self._processed)
+
+    def _processed(self, observations: Sequence[Observation]) -> dict[str, Any]:
         """As LeRobot's processors take it: channels first, in [0, 1], one text per row."""
         wanted = awaited(self._policy.config.image_features)
         known = self._cameras
