@@ -5,7 +5,7 @@ A `World` is what can be acted in, a `Policy` what acts in it, a `Model` what a 
 Axes: h chunk step, d action dim, k level; y and x are pixels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -160,6 +160,14 @@ class Factory(Protocol):
         """The policy of that name, for any decoder; `UnusablePolicyError` if there can be none."""
 
 
+class PromptLimit(NamedTuple):
+    """How long an instruction may be, in the policy's tokens."""
+
+    most: int
+    tokens: Callable[[str], int]
+    """Tokens that an instruction takes."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """What a policy reads and answers: requests are held against it before they cost anything."""
@@ -177,6 +185,8 @@ class Spec:
     """Fingerprint and settings on which the actions depend."""
     grippers: tuple[int, ...] = ()
     """Action dimensions that open and close: their spread says nothing about the path."""
+    prompt_limit: PromptLimit | None = None
+    """None for a policy that reads instructions of any length."""
 
 
 class Model(Protocol):

@@ -16,6 +16,7 @@ from lerobot_policy_quantile.contract import Observation
 from lerobot_policy_quantile.core.decoders import parse_decoder
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.protocol import ErrorKind, RequestError
+from lerobot_policy_quantile.serving.request import parse_request
 from scripts.serving_process import observation, save_policy, serving
 from tests.support.running_server import running
 
@@ -75,6 +76,23 @@ def test_a_batch_that_fails_leaves_every_rows_noise_as_it_was(folder):
         np.testing.assert_array_equal(after.actions, expected.actions)
 
 
+def test_a_long_instruction_is_refused_at_the_door_whatever_the_state(folder):
+    model = load_served_policy(folder)
+    limit = model.spec.prompt_limit
+    words = "put the can into the basket and then "
+    longest = max((words * 20)[:n].strip() for n in range(1, 400) if limit.tokens((words * 20)[:n]) <= limit.most)
+    for state in (-1.0, 0.0, 1.0):
+        row = replace(seen(0), instruction=longest, state=np.full(8, state, np.float32))
+        assert np.isfinite(policy_row(model, row).actions).all()
+    with pytest.raises(RequestError, match=f"at most {limit.most} tokens"):
+        parse_request({**observation(np.random.default_rng(0)), "prompt": words * 20}, model.spec)
+
+
+def policy_row(model, row):
+    images = dict(zip(model.spec.cameras, row.images.values(), strict=True))
+    return model.predict([replace(row, images=images)], [model.begin(0, None)])[0]
+
+
 def test_the_closed_loop_gets_the_same_numbers_through_the_server_as_from_the_folder(folder):
     policy = load_lerobot_policy(folder)
     with running(load_served_policy(folder), deadline=300) as server:
@@ -121,6 +139,10 @@ def test_serve_answers_the_smoke_client_and_sigterm_ends_it_in_order(folder):
         (("--certificate", "c.pem"), "certificate and key must be given together"),
         (("--camera", "front"), "--camera must read like"),
         (("--deadline", "0"), "deadline must be positive"),
+        (("--max-age", "nan"), "max_age must be positive and finite; got nan"),
+        (("--message-timeout", "nan"), "message_timeout must be positive and finite; got nan"),
+        (("--seed", str(2**64)), "seed must lie in 0..2**63-1"),
+        (("--certificate", "c.pem", "--key", "k.pem"), "certificate must be a PEM file; there is none at c.pem"),
     ],
 )
 def test_wrong_usage_is_told_before_the_policy_is_loaded(tmp_path, arguments, said):

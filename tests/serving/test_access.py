@@ -1,7 +1,6 @@
 """Who may speak to the server: the genuine client, tokens, addresses, TLS."""
 
 import contextlib
-import ssl
 import subprocess
 import urllib.error
 import urllib.request
@@ -110,6 +109,36 @@ def test_a_web_page_may_not_speak_to_the_server():
     assert refused.value.response.status_code == 403
 
 
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example:8000"}, {"Host": ""}]
+)
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/"])
+def test_a_web_page_may_read_no_page(headers, path):
+    with running(FakeModel()) as server:
+        url = server.url.replace("ws", "http")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(url + path, headers=headers))
+        assert refused.value.code == 403
+        for name in ("localhost", "127.0.0.1:1", "[::1]:8000"):
+            assert (
+                urllib.request.urlopen(urllib.request.Request(url + "/healthz", headers={"Host": name})).status == 200
+            )
+
+
+@pytest.mark.parametrize("name", ["deadline", "max_age", "message_timeout", "window", "drain", "idle"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_times_are_finite(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        ServerSettings(**{name: value})
+
+
+def test_seeds_fit_an_episode():
+    for seed in (2**63, 2**64, -1):
+        with pytest.raises(ValueError, match=r"seed must lie in 0..2\*\*63-1; got"):
+            ServerSettings(first_seed=seed)
+    assert ServerSettings(first_seed=2**63 - 1)
+
+
 def test_too_many_clients_are_told_so():
     with running(FakeModel(), max_connections=1) as server, PolicyClient(server.url) as first:
         with pytest.raises(ServerGoneError, match="503 busy: 1 clients are connected"):
@@ -129,5 +158,7 @@ def test_tls_by_certificate_files(tmp_path):
             PolicyClient(url)
     with pytest.raises(ValueError, match="certificate and key must be given together"):
         ServerSettings(certificate=files[1])
-    with pytest.raises((ssl.SSLError, OSError)):
+    with pytest.raises(ValueError, match="do not go together"):
         ServerSettings(certificate=files[0], key=files[0]).tls()
+    with pytest.raises(ValueError, match=r"certificate must be a PEM file; there is none at missing\.pem"):
+        ServerSettings(certificate="missing.pem", key=files[0]).tls()

@@ -22,11 +22,13 @@ from torch import Tensor
 from lerobot_policy_quantile.adapters.cameras import awaited
 from lerobot_policy_quantile.adapters.picture_batches import in_pieces
 from lerobot_policy_quantile.adapters.policy_folder import CONFIG, require_policy_folder
+from lerobot_policy_quantile.adapters.prompt_limit import prompt_limit
 from lerobot_policy_quantile.contract import (
     CAMERA_KEYS,
     OWN_DECODER,
     Chunk,
     Observation,
+    PromptLimit,
     RawChunk,
     UnusablePolicyError,
     World,
@@ -94,6 +96,10 @@ class _LeRobotPolicy:
     def grippers(self) -> tuple[int, ...]:
         """Action dimensions that open and close."""
         return tuple(getattr(self.config, "gripper_dims", ()))
+
+    def prompt_limit(self, state_dim: int) -> PromptLimit | None:
+        """How long an instruction may be; None if the policy does not say."""
+        return prompt_limit(self._before.steps, state_dim)
 
     def close(self) -> None:
         """Free the model, on its device too."""

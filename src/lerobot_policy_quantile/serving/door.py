@@ -4,6 +4,7 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request as HttpRequest
@@ -11,7 +12,7 @@ from websockets.http11 import Response
 
 from lerobot_policy_quantile.serving.connection import WatchedConnection
 from lerobot_policy_quantile.serving.metrics import CONTENT_TYPE, Metrics
-from lerobot_policy_quantile.serving.settings import ServerSettings
+from lerobot_policy_quantile.serving.settings import ServerSettings, is_loopback
 
 HEALTH, METRICS = "/healthz", "/metrics"
 
@@ -32,6 +33,9 @@ class Door:
     def admit(self, connection: ServerConnection, request: HttpRequest) -> Response | None:
         """Refuse a connection, or None to accept it. Only /healthz works without the token."""
         path = request.path.partition("?")[0]
+        if self._from_a_page(request):
+            self._metrics.refused.labels("browser").inc()
+            return connection.respond(HTTPStatus.FORBIDDEN, "web pages are refused: no Origin, and this host's name\n")
         if path == HEALTH:
             if self._stopping():
                 return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "stopping\n")
@@ -54,6 +58,18 @@ class Door:
         if isinstance(connection, WatchedConnection):
             connection.token = token
         return None
+
+    def _from_a_page(self, request: HttpRequest) -> bool:
+        """Whether a browser's page may have sent it.
+
+        Pages send their `Origin`; a page whose name was made to point to this machine (DNS rebinding) sends that name
+        as `Host`, so a server that listens on loopback answers to loopback's names only.
+        """
+        if request.headers.get_all("Origin"):
+            return True
+        hosts = request.headers.get_all("Host")
+        name = urlsplit(f"//{hosts[0]}").hostname or "" if len(hosts) == 1 else ""
+        return is_loopback(self._settings.host) and not is_loopback(name)
 
     def _token(self, request: HttpRequest) -> bytes | None:
         """Digest of the request's token, empty if none is needed; None if it has not one of the server's.

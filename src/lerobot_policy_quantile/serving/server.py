@@ -180,4 +180,5 @@ class PolicyServer:
             "decoder": self._settings.decoder or spec.decoder,
             "deadline": self._settings.deadline,
             "max_age": self._settings.max_age,
+            "prompt_tokens": None if spec.prompt_limit is None else spec.prompt_limit.most,
         }

@@ -1,10 +1,13 @@
 """Settings of the policy server: address, access, limits."""
 
 import ipaddress
+import math
 import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lerobot_policy_quantile.serving.guard import Guard
+from lerobot_policy_quantile.serving.session import SEEDS
 from lerobot_policy_quantile.serving.wire import Limits
 
 
@@ -49,18 +52,28 @@ class ServerSettings:
                 raise ValueError(f"token must have at least 16 characters; got {len(token)}")
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate and key must be given together")
-        for name in ("max_batch", "max_queue", "max_connections", "deadline", "max_age", "message_timeout"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
-        if self.window < 0 or self.drain < 0:
-            raise ValueError(f"window and drain must not be negative; got {self.window} and {self.drain}")
+        for name in ("max_batch", "max_queue", "max_connections", "deadline", "max_age", "message_timeout", "idle"):
+            if not 0 < getattr(self, name) < math.inf:  # NaN is neither
+                raise ValueError(f"{name} must be positive and finite; got {getattr(self, name)}")
+        for name in ("window", "drain"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and not negative; got {getattr(self, name)}")
+        if not 0 <= self.first_seed < SEEDS:
+            raise ValueError(f"seed must lie in 0..2**63-1; got {self.first_seed}")
 
     def tls(self) -> ssl.SSLContext | None:
         """TLS context with the certificate; None without one."""
         if self.certificate is None:
             return None
+        for name in ("certificate", "key"):
+            file = getattr(self, name)
+            if not Path(file).is_file():
+                raise ValueError(f"{name} must be a PEM file; there is none at {file}")
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(self.certificate, self.key)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except ssl.SSLError as error:
+            raise ValueError(f"certificate {self.certificate} and key {self.key} do not go together: {error}") from None
         return context
 
 
