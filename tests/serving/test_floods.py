@@ -55,7 +55,7 @@ def test_headers_are_found_however_the_bytes_are_cut(sent, data):
     headers, seen = FrameHeaders(), []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         seen += headers.walk(stream[start:end])
-    assert seen == [opcode >= CLOSE for opcode, _ in sent]
+    assert seen == [(opcode >= CLOSE, size) for opcode, size in sent]
 
 
 def test_an_allowance_is_a_rate_and_a_burst():

@@ -6,7 +6,7 @@ Every fault of a request becomes an error that the client reads; tracebacks go t
 import hashlib
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,13 @@ from lerobot_policy_quantile.serving.wire import WireError, pack, unpack
 log = logging.getLogger(__name__)
 
 
+class ReadRequest(NamedTuple):
+    """A valid request, and the digest of its frame if it is numbered."""
+
+    request: Request
+    fingerprint: bytes
+
+
 class Answering:
     """Answers the frames of all connections."""
 
@@ -39,13 +46,24 @@ class Answering:
         self._model, self._settings, self._metrics = model, settings, metrics
         self._sessions, self._batcher, self._stopping = sessions, batcher, stopping
 
-    async def reply(self, frame: bytes | str, state: Connection, arrived: float) -> tuple[bytes | str, bool]:
-        """The answer's frame, and whether the connection stays open."""
+    def read(self, frame: bytes | str, state: Connection) -> ReadRequest | RequestError:
+        """The request in a frame; the frame is not needed any more."""
         try:
             message = self._message(frame)
             state.ours |= isinstance(message, dict) and isinstance(message.get(BLOCK), dict)
             request = parse_request(message, self._model.spec)
-            answer = await self._answer(request, frame, state, arrived)
+        except RequestError as error:
+            return error
+        return ReadRequest(request, b"" if request.options.sequence is None else _fingerprint(frame))
+
+    async def reply(
+        self, read: ReadRequest | RequestError, state: Connection, arrived: float
+    ) -> tuple[bytes | str, bool]:
+        """The answer's frame, and whether the connection stays open."""
+        try:
+            if isinstance(read, RequestError):
+                raise read
+            answer = await self._answer(read, state, arrived)
         except RequestError as error:
             self._metrics.requests.labels("refused").inc()
             self._metrics.errors.labels(error.kind).inc()
@@ -68,7 +86,8 @@ class Answering:
         except WireError as error:
             raise RequestError(ErrorKind.MALFORMED, str(error)) from None
 
-    async def _answer(self, request: Request, frame: bytes | str, state: Connection, arrived: float) -> bytes:
+    async def _answer(self, read: ReadRequest, state: Connection, arrived: float) -> bytes:
+        request, fingerprint = read
         options = request.options
         if options.want and not self._model.spec.levels:
             raise RequestError(ErrorKind.INVALID, "this policy predicts no quantiles; leave want out", f"{BLOCK}.want")
@@ -77,7 +96,6 @@ class Answering:
             raise RequestError(
                 ErrorKind.STALE, f"the observation is {age:.3f} s old; at most {self._settings.max_age:g} s", "age"
             )
-        fingerprint = b"" if options.sequence is None else _fingerprint(frame)
         if repeated := self._sessions.repeated(options, state, fingerprint):
             return repeated  # a retry of a request whose answer was lost: the episode must not advance twice
         session = self._sessions.find(options, state)

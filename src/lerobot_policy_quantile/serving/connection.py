@@ -5,6 +5,7 @@ the websocket library waits for it. The server drops connections whose message h
 client that sends pings or fragments without end is closed before the library has parsed them.
 """
 
+import asyncio
 import logging
 import time
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection
 from websockets.frames import CloseCode, Frame, Opcode
 
+from lerobot_policy_quantile.serving.byte_budget import ByteBudget, UnreadMessages
 from lerobot_policy_quantile.serving.frame_headers import FrameHeaders
 from lerobot_policy_quantile.serving.rates import Allowance
 
@@ -28,9 +30,11 @@ DATA_FRAMES = (1000.0, 1000.0)
 class WatchedConnection(ServerConnection):
     """`unfinished_since` is the `time.monotonic()` of an incomplete message's first byte; None between messages."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, budget: ByteBudget, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.unfinished_since: float | None = None
+        self.waiting_since: float | None = None
+        """Since when a large message has waited to be read."""
         self.flooded = False
         """Whether it was closed for sending too many frames."""
         self.token = b""
@@ -38,7 +42,39 @@ class WatchedConnection(ServerConnection):
         self._events = 0
         self._between_fragments = False
         self._headers = FrameHeaders()
+        self.unread = UnreadMessages(budget, self._regulate)
+        self._held_back = False
+        """Whether the library wants no more to be read."""
         self._control, self._data = Allowance(*CONTROL_FRAMES), Allowance(*DATA_FRAMES)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Reading is held back by the library, when messages queue, and by the budget of unread bytes."""
+        super().connection_made(transport)
+        self.recv_messages.pause, self.recv_messages.resume = (lambda: self._hold(True)), (lambda: self._hold(False))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Return what was reserved."""
+        self.unread.close()
+        super().connection_lost(exc)
+
+    def _hold(self, back: bool) -> None:
+        self._held_back = back
+        self._regulate()
+
+    def _regulate(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self._held_back or self.unread.waiting:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+        if self.unread.waiting:
+            self.unfinished_since = None  # it waits for us, not we for it
+            self.waiting_since = self.waiting_since or time.monotonic()
+            return
+        self.waiting_since = None
+        if self.protocol.reader.buffer and self.unfinished_since is None:
+            self.unfinished_since = time.monotonic()
 
     @property
     def peer(self) -> str:
@@ -63,12 +99,16 @@ class WatchedConnection(ServerConnection):
             self.unfinished_since = None
         elif self.unfinished_since is None or (self._events > before and not self._between_fragments):
             self.unfinished_since = time.monotonic()
+        if self.unread.waiting:
+            self._regulate()
 
     def _floods(self, data: bytes) -> bool:
-        for control in self._headers.walk(data):
+        for control, size in self._headers.walk(data):
             if (self._control if control else self._data).spend():
                 self._close_flood("control" if control else "data")
                 return True
+            if not control:
+                self.unread.announce(size)
         return False
 
     def _close_flood(self, kind: str) -> None:

@@ -5,11 +5,21 @@ them. Walking the headers alone shows a flood before any of that work is done.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 _END_OF_HANDSHAKE = b"\r\n\r\n"
 _CONTROL = 0x08
 _EXTENDED = {126: 2, 127: 8}
 _MASK = 4
+
+
+class FrameHeader(NamedTuple):
+    """Of a frame that begins."""
+
+    control: bool
+    """Ping, pong or close."""
+    size: int
+    """Bytes of its payload."""
 
 
 class FrameHeaders:
@@ -22,8 +32,8 @@ class FrameHeaders:
         self._payload = 0
         """Bytes of the current frame's payload that are still to come."""
 
-    def walk(self, data: bytes) -> Iterator[bool]:
-        """For every frame that begins in `data`: whether it is a control frame (ping, pong, close)."""
+    def walk(self, data: bytes) -> Iterator[FrameHeader]:
+        """The headers that are complete with `data`."""
         at = self._after_handshake(data)
         while at < len(data):
             skipped = min(self._payload, len(data) - at)
@@ -37,7 +47,7 @@ class FrameHeaders:
                 control = bool(self._header[0] & _CONTROL)
                 self._payload = size
                 self._header.clear()
-                yield control
+                yield FrameHeader(control, size)
 
     def _after_handshake(self, data: bytes) -> int:
         if self._before is None:

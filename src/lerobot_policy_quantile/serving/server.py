@@ -7,6 +7,7 @@ send or read too slowly are disconnected. Inference runs beside the event loop. 
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -15,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from lerobot_policy_quantile.contract import Model
 from lerobot_policy_quantile.serving.answering import Answering
 from lerobot_policy_quantile.serving.batching import Batcher
+from lerobot_policy_quantile.serving.byte_budget import ByteBudget
 from lerobot_policy_quantile.serving.connection import WatchedConnection
 from lerobot_policy_quantile.serving.door import Door
 from lerobot_policy_quantile.serving.metrics import Metrics
@@ -49,6 +51,7 @@ class PolicyServer:
         """Port it listens on; the actual one after `start` if 0 (any free port) was requested."""
         self._open: set[WatchedConnection] = set()
         self._under_way = 0
+        self._budget = ByteBudget(settings.unread_bytes)
         self._door = Door(settings, self.metrics, stopping=self.stopping.is_set, clients=lambda: len(self._open))
         self._server: Server
         self._batcher: Batcher
@@ -64,6 +67,7 @@ class PolicyServer:
             max_batch=settings.max_batch,
             max_queue=settings.max_queue,
             window=settings.window,
+            max_bytes=settings.decoded_bytes,
             clients=lambda: len(self._open),
         )
         self._answering = Answering(
@@ -75,7 +79,7 @@ class PolicyServer:
             settings.host,
             settings.port,
             process_request=self._door.admit,
-            create_connection=WatchedConnection,
+            create_connection=partial(WatchedConnection, budget=self._budget),
             compression=None,  # no decompression of untrusted data
             origins=[None],  # refuses web pages, which a browser would let connect to localhost
             max_size=settings.limits.size,
@@ -111,10 +115,13 @@ class PolicyServer:
         """Drop connections with overdue messages and sessions that are no longer used."""
         while True:
             await asyncio.sleep(min(0.5, self._settings.message_timeout / 4))
-            late = time.monotonic() - self._settings.message_timeout
-            for connection in [c for c in self._open if c.unfinished_since is not None and c.unfinished_since < late]:
-                self.metrics.refused.labels("slow").inc()
-                connection.drop()
+            now = time.monotonic()
+            limits = self._settings.message_timeout, self._settings.deadline
+            for connection in list(self._open):
+                since = connection.unfinished_since, connection.waiting_since
+                if any(at is not None and now - at > limit for at, limit in zip(since, limits, strict=True)):
+                    self.metrics.refused.labels("slow").inc()
+                    connection.drop()
             self._sessions.forget_idle()
 
     # --- a connection -----------------------------------------------------------------------------
@@ -147,7 +154,12 @@ class PolicyServer:
             arrived = time.monotonic()
             self._under_way += 1
             try:
-                reply, go_on = await self._answering.reply(frame, state, arrived)
+                request = self._answering.read(frame, state)
+                connection.unread.decoded(len(frame.encode() if isinstance(frame, str) else frame))
+                del frame  # only the decoded observation is kept while the request waits
+                answering = self._answering.reply(request, state, arrived)
+                del request
+                reply, go_on = await answering
                 self.metrics.latency.observe(time.monotonic() - arrived)
                 await self._send(connection, reply)
             finally:

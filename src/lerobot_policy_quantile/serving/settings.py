@@ -8,7 +8,9 @@ from pathlib import Path
 
 from lerobot_policy_quantile.serving.guard import Guard
 from lerobot_policy_quantile.serving.session import SEEDS
-from lerobot_policy_quantile.serving.wire import Limits
+from lerobot_policy_quantile.serving.wire import MEBIBYTE, Limits
+
+POSITIVE = ("max_batch", "max_queue", "max_connections", "unread_bytes", "decoded_bytes")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class ServerSettings:
     max_connections: int = 256
     message_timeout: float = 6.0
     """Longest time from a message's first byte to its last, and for reading an answer."""
+    unread_bytes: int = 64 * MEBIBYTE
+    """Messages over 1 MiB that are being received or wait to be decoded, all connections together."""
+    decoded_bytes: int = 128 * MEBIBYTE
+    """Pictures of observations that wait or are computed; more are refused as busy."""
     drain: float = 10.0
     """Time to finish requests in progress when stopping."""
     first_seed: int = 0
@@ -52,7 +58,7 @@ class ServerSettings:
                 raise ValueError(f"token must have at least 16 characters; got {len(token)}")
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate and key must be given together")
-        for name in ("max_batch", "max_queue", "max_connections", "deadline", "max_age", "message_timeout", "idle"):
+        for name in (*POSITIVE, "deadline", "max_age", "message_timeout", "idle"):
             if not 0 < getattr(self, name) < math.inf:  # NaN is neither
                 raise ValueError(f"{name} must be positive and finite; got {getattr(self, name)}")
         for name in ("window", "drain"):
