@@ -14,6 +14,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.frames import CloseCode, Frame, Opcode
 
 from lerobot_policy_quantile.serving.byte_budget import ByteBudget, UnreadMessages
+from lerobot_policy_quantile.serving.descriptors import Handshakes
 from lerobot_policy_quantile.serving.frame_headers import FrameHeaders
 from lerobot_policy_quantile.serving.rates import Allowance
 
@@ -30,7 +31,7 @@ DATA_FRAMES = (1000.0, 1000.0)
 class WatchedConnection(ServerConnection):
     """`unfinished_since` is the `time.monotonic()` of an incomplete message's first byte; None between messages."""
 
-    def __init__(self, *arguments: Any, budget: ByteBudget, **named: Any) -> None:
+    def __init__(self, *arguments: Any, budget: ByteBudget, handshakes: Handshakes, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.unfinished_since: float | None = None
         self.waiting_since: float | None = None
@@ -42,6 +43,7 @@ class WatchedConnection(ServerConnection):
         self._events = 0
         self._between_fragments = False
         self._headers = FrameHeaders()
+        self._handshakes = handshakes
         self.unread = UnreadMessages(budget, self._regulate)
         self._held_back = False
         """Whether the library wants no more to be read."""
@@ -50,10 +52,12 @@ class WatchedConnection(ServerConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Reading is held back by the library, when messages queue, and by the budget of unread bytes."""
         super().connection_made(transport)
+        self._handshakes.begin(self)
         self.recv_messages.pause, self.recv_messages.resume = (lambda: self._hold(True)), (lambda: self._hold(False))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Return what was reserved."""
+        self._handshakes.end(self)
         self.unread.close()
         super().connection_lost(exc)
 
@@ -85,6 +89,7 @@ class WatchedConnection(ServerConnection):
     def process_event(self, event: Any) -> None:
         """Count frames and the handshake; a data frame without the final flag leaves the message incomplete."""
         self._events += 1
+        self._handshakes.end(self)
         if isinstance(event, Frame) and event.opcode in _DATA:
             self._between_fragments = not event.fin
         super().process_event(event)

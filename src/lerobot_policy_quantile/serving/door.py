@@ -27,7 +27,9 @@ class Door:
         *,
         stopping: Callable[[], bool],
         clients: Callable[[], int],
+        most: int,
     ) -> None:
+        self._most = most
         self._settings, self._metrics, self._stopping, self._clients = settings, metrics, stopping, clients
 
     def admit(self, connection: ServerConnection, request: HttpRequest) -> Response | None:
@@ -50,11 +52,9 @@ class Door:
             return self._metrics_page(connection)
         if self._stopping():
             return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "stopping\n")
-        if self._clients() >= self._settings.max_connections:
+        if self._clients() >= self._most:
             self._metrics.refused.labels("full").inc()
-            return connection.respond(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"busy: {self._settings.max_connections} clients are connected\n"
-            )
+            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, f"busy: {self._most} clients are connected\n")
         if isinstance(connection, WatchedConnection):
             connection.token = token
         return None

@@ -5,6 +5,7 @@ send or read too slowly are disconnected. Inference runs beside the event loop. 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +19,7 @@ from lerobot_policy_quantile.serving.answering import Answering
 from lerobot_policy_quantile.serving.batching import Batcher
 from lerobot_policy_quantile.serving.byte_budget import ByteBudget
 from lerobot_policy_quantile.serving.connection import WatchedConnection
+from lerobot_policy_quantile.serving.descriptors import Handshakes, room_for
 from lerobot_policy_quantile.serving.door import Door
 from lerobot_policy_quantile.serving.metrics import Metrics
 from lerobot_policy_quantile.serving.protocol import PROTOCOL_VERSION, SERVER_NAME
@@ -25,6 +27,8 @@ from lerobot_policy_quantile.serving.rates import Allowance
 from lerobot_policy_quantile.serving.session import Connection, Sessions
 from lerobot_policy_quantile.serving.settings import ServerSettings
 from lerobot_policy_quantile.serving.wire import pack
+
+log = logging.getLogger(__name__)
 
 REFUSALS = (100.0, 200.0)
 """Errors that a connection is answered with, per second and at once; beyond that it waits for its answers."""
@@ -51,8 +55,19 @@ class PolicyServer:
         """Port it listens on; the actual one after `start` if 0 (any free port) was requested."""
         self._open: set[WatchedConnection] = set()
         self._under_way = 0
+        self._room = room_for(settings.max_connections)
+        if self._room.clients < settings.max_connections:
+            log.warning("the limit of open files (ulimit -n) leaves room for %d clients", self._room.clients)
+        self._handshakes = Handshakes(self._room.handshakes)
+        self.metrics.handshakes.set_function(lambda: self._handshakes.dropped)
         self._budget = ByteBudget(settings.unread_bytes)
-        self._door = Door(settings, self.metrics, stopping=self.stopping.is_set, clients=lambda: len(self._open))
+        self._door = Door(
+            settings,
+            self.metrics,
+            stopping=self.stopping.is_set,
+            clients=lambda: len(self._open),
+            most=self._room.clients,
+        )
         self._server: Server
         self._batcher: Batcher
         self._answering: Answering
@@ -79,7 +94,7 @@ class PolicyServer:
             settings.host,
             settings.port,
             process_request=self._door.admit,
-            create_connection=partial(WatchedConnection, budget=self._budget),
+            create_connection=partial(WatchedConnection, budget=self._budget, handshakes=self._handshakes),
             compression=None,  # no decompression of untrusted data
             origins=[None],  # refuses web pages, which a browser would let connect to localhost
             max_size=settings.limits.size,
@@ -88,6 +103,7 @@ class PolicyServer:
             close_timeout=1.0,
             ssl=settings.tls(),
             server_header=None,
+            backlog=self._room.backlog,
         )
         self.port = next(iter(self._server.sockets)).getsockname()[1]
 
