@@ -124,9 +124,8 @@ def serve(
 ) -> None:
     """Serve a policy; `HELP` is what the user reads."""
     import asyncio
-    import logging
 
-    from lerobot_policy_quantile.serving.rates import RepeatedLines
+    from lerobot_policy_quantile.serving.rates import log_to_stderr
     from lerobot_policy_quantile.serving.settings import ServerSettings
 
     with usage_errors(ValueError, OSError):
@@ -150,10 +149,7 @@ def serve(
         )
         settings.tls()  # a wrong certificate is reported before the policy is loaded
         names = _camera_names(camera or [])
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(RepeatedLines())
-    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a client's faults are in the metrics
+    log_to_stderr()
     from lerobot_policy_quantile.adapters.served_policy import load_served_policy
     from lerobot_policy_quantile.policy.devices import choose_device
 

@@ -48,3 +48,11 @@ class RepeatedLines(logging.Filter):
             self._seen.clear()
         self._seen[kind] = [now, 0]
         return True
+
+
+def log_to_stderr() -> None:
+    """Log lines on standard error, few of one kind; a client's faults are in the metrics, not here."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(RepeatedLines())
+    logging.getLogger("websockets").setLevel(logging.CRITICAL)

@@ -94,7 +94,9 @@ class PolicyServer:
             settings.host,
             settings.port,
             process_request=self._door.admit,
-            create_connection=partial(WatchedConnection, budget=self._budget, handshakes=self._handshakes),
+            create_connection=partial(  # type: ignore[arg-type]  # any callable does
+                WatchedConnection, budget=self._budget, handshakes=self._handshakes
+            ),
             compression=None,  # no decompression of untrusted data
             origins=[None],  # refuses web pages, which a browser would let connect to localhost
             max_size=settings.limits.size,
