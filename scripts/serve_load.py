@@ -30,7 +30,7 @@ from lerobot_policy_quantile.serving.settings import ServerSettings
 from lerobot_policy_quantile.serving.wire import pack, unpack
 from scripts.serving_process import ACTION_DIM, CAMERAS, STATE_DIM, ServerProcess, observation
 
-STEPS, SIZE = 10, 32
+STEPS, SIZES = 10, (32, 48, 64)
 COST = 0.05
 
 
@@ -117,7 +117,7 @@ class Caller:
     async def ask(self, count: int) -> None:
         """Some questions, one after the other."""
         for _ in range(count):
-            seen = observation(self._draw, SIZE)
+            seen = observation(self._draw, SIZES[self.seed % len(SIZES)])  # pictures of several sizes in one batch
             began = time.monotonic()
             await self._socket.send(pack({**seen, BLOCK: {}}))
             answer = await self._socket.recv()

@@ -24,7 +24,7 @@ _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 CONTROL_FRAMES = (20.0, 100.0)
 """Pings and pongs of a connection: per second on average, and at once."""
-DATA_FRAMES = (1000.0, 1000.0)
+DATA_FRAMES = (200.0, 300.0)
 """Messages and fragments of messages, likewise."""
 
 
