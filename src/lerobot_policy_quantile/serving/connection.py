@@ -12,6 +12,7 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection
 from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import State
 
 from lerobot_policy_quantile.serving.byte_budget import ByteBudget, UnreadMessages
 from lerobot_policy_quantile.serving.descriptors import Handshakes
@@ -95,7 +96,7 @@ class WatchedConnection(ServerConnection):
         super().process_event(event)
 
     def data_received(self, data: bytes) -> None:
-        """Close a flood; start the clock when bytes leave a frame or a message incomplete."""
+        """Close a flood unparsed; start the clock when bytes leave a frame or a message incomplete."""
         if self.flooded or self._floods(data):
             return
         before = self._events
@@ -111,6 +112,9 @@ class WatchedConnection(ServerConnection):
         for control, size in self._headers.walk(data):
             if (self._control if control else self._data).spend():
                 self._close_flood("control" if control else "data")
+                return True
+            if not control and self.protocol.state is State.CLOSING:
+                self.transport.close()  # it goes on sending although it was told that the connection ends
                 return True
             if not control:
                 self.unread.announce(size)
