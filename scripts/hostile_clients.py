@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from lerobot_policy_quantile.serving.client import PolicyClient
+from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import BLOCK, RequestError
 from scripts.raw_websocket import PING, RawWebSocket, encode
 
@@ -91,14 +91,18 @@ def silent_connections(url: str, count: int) -> Iterator[int]:
 
 
 def ask_all(url: str, observations: Sequence[dict[str, Any]], requests: int) -> tuple[Counter[str], float]:
-    """One client per observation, each until it has so many answers; what they heard, and the seconds it took."""
+    """One client per observation, each until it has so many answers; what they heard, and the seconds it took.
+
+    After two minutes nobody asks again.
+    """
+    until = time.monotonic() + 120
     seen, ready = Counter[str](), threading.Barrier(len(observations) + 1)
 
     def ask(observation: dict[str, Any]) -> None:
         with PolicyClient(url, timeout=120) as client:
             ready.wait()
             answered = 0
-            while answered < requests:
+            while answered < requests and time.monotonic() < until:
                 try:
                     client.infer(observation, want=[])
                     answered += 1
@@ -108,6 +112,9 @@ def ask_all(url: str, observations: Sequence[dict[str, Any]], requests: int) -> 
                     if not error.retry:
                         return
                     time.sleep(0.1)
+                except ServerGoneError:
+                    seen["gone"] += 1
+                    time.sleep(0.5)
 
     with ThreadPoolExecutor(len(observations)) as pool:
         asking = [pool.submit(ask, observation) for observation in observations]

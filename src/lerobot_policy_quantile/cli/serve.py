@@ -127,6 +127,7 @@ def serve(
 
     from lerobot_policy_quantile.serving.rates import log_to_stderr
     from lerobot_policy_quantile.serving.settings import ServerSettings
+    from lerobot_policy_quantile.util.large_buffers import return_large_buffers
 
     with usage_errors(ValueError, OSError):
         settings = ServerSettings(
@@ -150,6 +151,7 @@ def serve(
         settings.tls()  # a wrong certificate is reported before the policy is loaded
         names = _camera_names(camera or [])
     log_to_stderr()
+    return_large_buffers()
     from lerobot_policy_quantile.adapters.served_policy import load_served_policy
     from lerobot_policy_quantile.policy.devices import choose_device
 

@@ -180,9 +180,9 @@ class QuantileHead(Head):
         features = self._direct_features(expert, len(episodes))
         gaps = self._gaps(features)
         both = torch.cat([self._ordered(features, gaps), gaps], dim=-1).cpu()  # one copy from the device
-        quantiles, gaps = both.split([len(self.levels), len(self.levels) - 1], dim=-1)
+        quantiles, gaps = both[..., : len(self.levels)].contiguous(), both[..., len(self.levels) :]
         median = quantiles[..., len(self.levels) // 2]
-        return Prediction(median, QuantileFunction(self.host_levels, quantiles.contiguous(), gaps))
+        return Prediction(median, QuantileFunction(self.host_levels, quantiles, gaps))
 
     def quantiles(self, features: Float[Tensor, "b h w"]) -> Float[Tensor, "b h d k"]:
         """Ordered quantiles of the action features."""
