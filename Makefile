@@ -5,7 +5,7 @@ TEST_PROCESSES ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo picture study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize docs \
-	serve-load serve-fuzz soak study-kills adaptive format lock clean
+	serve-load serve-fuzz serve-hostile soak study-kills adaptive format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ serve-load: .venv/.ready ## 100 clients x 100 requests, slow clients, a killed s
 
 serve-fuzz: .venv/.ready ## 200,000 malformed frames against a running server; writes runs/serve-fuzz/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_fuzz
+
+serve-hostile: .venv/.ready ## drift, floods, lockout, descriptors, memory, mixed pictures against a running server; writes runs/serve-hostile/ (minutes)
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_hostile
 
 adaptive: .venv/.ready ## adaptive replanning against fixed steps in the embedded scene; resumes; writes runs/adaptive/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.adaptive

@@ -69,6 +69,8 @@ class Frames:
             self._field,
             self._wish,
             self._text,
+            self._twice,
+            self._thin,
         ]
 
     def next(self) -> tuple[str, bytes | str]:
@@ -102,7 +104,10 @@ class Frames:
             b"__ndarray__": True,
             b"data": self._noise(),
             b"dtype": self._random.choice([*DTYPES, "|O", "O", "V8", "i4,i4", ">f8", "<c16", "<U99", "(2**40,)u1", 7]),
-            b"shape": self._random.choice([[2**40, 2**40], [-1], [2**63 - 1], [0] * 64, [8, 8, 3], "8", None, [1.5]]),
+            b"shape": self._random.choice(
+                [[2**40, 2**40], [-1], [2**63 - 1], [0] * 64, [8, 8, 3], "8", None, [1.5], [2**62, 0]]
+            ),
+            **self._random.choice([{}, {}, {b"more": 1}]),
         }
         return bytes(msgpack.packb({"observation/state": entry, "prompt": "x"}))
 
@@ -124,6 +129,18 @@ class Frames:
         values: list[object] = [-1, 1e400, [], {}, "\0" * 300, [["quantiles"]], [None], 2**63, b"x", np.float32(1)]
         wishes = {self._random.choice(names): self._random.choice(values)}
         return pack({**observation(np.random.default_rng(0), 8), "prompt": "", BLOCK: wishes})
+
+    def _twice(self) -> bytes:
+        """The same key a second time."""
+        entry = bytes(msgpack.packb(self._random.choice(["prompt", BLOCK, b"__ndarray__"])))
+        return b"\x83" + entry + b"\xa1x" + b"\xa1y\x01" + entry + b"\xc3"
+
+    def _thin(self) -> bytes:
+        """Pictures of which nothing is left at the policy's size, and prompts of too many tokens."""
+        seen: dict[str, object] = observation(np.random.default_rng(0), 8)
+        wrong: dict[str, object] = {"prompt": "put it down " * 80, "observation/image": np.zeros((8, 300, 3), np.uint8)}
+        name = self._random.choice(list(wrong))
+        return pack({**seen, "observation/image": np.zeros((8, 300, 3), np.uint8), name: wrong[name]})
 
     def _text(self) -> str:
         return self._noise().decode("latin-1")
@@ -250,7 +267,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long, whatever has been sent")
     parser.add_argument("--artificial", action="store_true", help="an artificial model: the door without a policy")
     parser.add_argument("--running", nargs=2, metavar=("URL", "PID"), help="a server of this machine that runs already")
-    parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=32, help="a connection is answered 100 errors a second")
     parser.add_argument("--out", type=Path, default=Path("runs/serve-fuzz"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -24,11 +24,13 @@ from websockets.asyncio.client import connect
 
 from lerobot_policy_quantile.contract import Observation, RawChunk, Spec
 from lerobot_policy_quantile.serving.protocol import BLOCK
-from lerobot_policy_quantile.serving.server import PolicyServer, ServerSettings
+from lerobot_policy_quantile.serving.rates import log_to_stderr
+from lerobot_policy_quantile.serving.server import PolicyServer
+from lerobot_policy_quantile.serving.settings import ServerSettings
 from lerobot_policy_quantile.serving.wire import pack, unpack
 from scripts.serving_process import ACTION_DIM, CAMERAS, STATE_DIM, ServerProcess, observation
 
-STEPS, SIZE = 10, 32
+STEPS, SIZES = 10, (32, 48, 64)
 COST = 0.05
 
 
@@ -62,6 +64,7 @@ def single(seed: int, seen: Sequence[dict[str, Any]]) -> list[Any]:
 
 async def serve_here(max_batch: int, queue: int, cost: float) -> None:
     """The child process."""
+    log_to_stderr()
     settings = ServerSettings(port=0, max_batch=max_batch, max_queue=queue, deadline=120.0, max_connections=512)
     server = PolicyServer(ArtificialModel(cost), settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stopping.set)
@@ -69,10 +72,15 @@ async def serve_here(max_batch: int, queue: int, cost: float) -> None:
 
 
 @contextlib.contextmanager
-def artificial_server(max_batch: int, queue: int, cost: float = COST) -> Iterator[ServerProcess]:
-    """A server of the artificial model in a process of its own."""
+def artificial_server(
+    max_batch: int, queue: int, cost: float = COST, *, log: Path | None = None, files: int | None = None
+) -> Iterator[ServerProcess]:
+    """A server of the artificial model in a process of its own; `files` is its limit of open files."""
     command = [sys.executable, "-m", "scripts.serve_load", "--serve", str(max_batch), str(queue), str(cost)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    if files is not None:
+        command = ["prlimit", f"--nofile={files}:{files}", *command]
+    errors = None if log is None else log.open("w")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
         line = process.stdout.readline() if process.stdout else ""
         yield ServerProcess(process, f"ws://127.0.0.1:{int(line)}")
@@ -109,7 +117,7 @@ class Caller:
     async def ask(self, count: int) -> None:
         """Some questions, one after the other."""
         for _ in range(count):
-            seen = observation(self._draw, SIZE)
+            seen = observation(self._draw, SIZES[self.seed % len(SIZES)])  # pictures of several sizes in one batch
             began = time.monotonic()
             await self._socket.send(pack({**seen, BLOCK: {}}))
             answer = await self._socket.recv()

@@ -79,6 +79,17 @@ def vital_signs(process: int | str = "self") -> VitalSigns:
     )
 
 
+def peak_mib(process: int) -> float:
+    """Most resident memory of a process since it began or since `forget_peak`."""
+    (peak,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return int(peak) / 2**10
+
+
+def forget_peak(process: int) -> None:
+    """The peak is the present memory."""
+    Path(f"/proc/{process}/clear_refs").write_text("5")
+
+
 class RunningServer:
     """A server of this machine, known by its address and its process."""
 

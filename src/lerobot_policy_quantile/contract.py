@@ -5,7 +5,7 @@ A `World` is what can be acted in, a `Policy` what acts in it, a `Model` what a 
 Axes: h chunk step, d action dim, k level; y and x are pixels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -168,6 +168,14 @@ class DescribingFactory(Protocol):
         """As the policy itself would say; None where nobody can say it now: a server is off, a folder is gone."""
 
 
+class PromptLimit(NamedTuple):
+    """How long an instruction may be, in the policy's tokens."""
+
+    most: int
+    tokens: Callable[[str], int]
+    """Tokens that an instruction takes."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """What a policy reads and answers: requests are held against it before they cost anything."""
@@ -185,6 +193,8 @@ class Spec:
     """Fingerprint and settings on which the actions depend."""
     grippers: tuple[int, ...] = ()
     """Action dimensions that open and close: their spread says nothing about the path."""
+    prompt_limit: PromptLimit | None = None
+    """None for a policy that reads instructions of any length."""
 
 
 class Model(Protocol):
@@ -195,7 +205,10 @@ class Model(Protocol):
         """What it reads and answers."""
 
     def begin(self, seed: int, decoder: str | None) -> Any:
-        """The memory of a new episode; ValueError for a decoder it does not know. None is its own decoder."""
+        """The memory of a new episode; ValueError for a decoder it cannot answer with. None is its own decoder."""
 
     def predict(self, observations: Sequence[Observation], memories: Sequence[Any]) -> Sequence[RawChunk]:
-        """The next chunk of each episode, computed together. Called in one thread only."""
+        """The next chunk of each episode, computed together. Called in one thread only.
+
+        If it raises, every memory is as it was before: the rows can then be computed one by one.
+        """

@@ -22,7 +22,7 @@ from lerobot_policy_quantile.backbone.weights import load_own_weights
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core._devices import send
 from lerobot_policy_quantile.core.decoders import Decoder, parse_decoder
-from lerobot_policy_quantile.core.episode import Episode
+from lerobot_policy_quantile.core.episode import Episode, unchanged_on_error
 from lerobot_policy_quantile.core.heads import Expert, Prediction, QuantileHead, training_loss
 from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.policy.assembly import build_backbone, build_head
@@ -213,17 +213,24 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         episodes: Sequence[Episode] | None = None,
         decoders: Sequence[Decoder | None] | None = None,
     ) -> DecodedChunk:
-        """`predict_distribution` with the ranks, and with a decoder of its own for every row that has one."""
+        """`predict_distribution` with the ranks, and with a decoder of its own for every row that has one.
+
+        If it raises, the episodes have drawn nothing.
+        """
         episodes = self._episodes_of(batch) if episodes is None else episodes
-        actions, prediction, ranks = self._decode(batch, episodes, decoders)
-        return in_action_units(actions, prediction.quantiles, ranks, postprocessor)
+        with unchanged_on_error(episodes):
+            actions, prediction, ranks = self._decode(batch, episodes, decoders)
+            return in_action_units(actions, prediction.quantiles, ranks, postprocessor)
 
     def choose_decoder(self, text: str) -> Decoder:
         """The decoder of that text, for episodes that want another than the policy's own."""
         if not isinstance(self.head, QuantileHead):
             raise ValueError(f"decoder needs the quantile head; this policy's is {self.config.head}; got {text!r}")
         decoder = parse_decoder(text).with_grippers(self.config.gripper_dims)
-        return decoder if self._correlation is None else decoder.with_copula(self._correlation)
+        if self._correlation is not None:
+            decoder = decoder.with_copula(self._correlation)
+        decoder.require_fits(self.config.chunk_size, self.config.action_dim)
+        return decoder
 
     def _decode(
         self,

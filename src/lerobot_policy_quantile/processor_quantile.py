@@ -104,11 +104,9 @@ class PromptTokenizerStep(_Step):
 
     def __call__(self, transition: EnvTransition) -> EnvTransition:
         """Add tokens and their validity to the observation."""
-        if self._tokenizer is None:
-            raise ValueError("the tokenizer's state is missing: give a source or load the saved step's state")
         observation = transition[TransitionKey.OBSERVATION]
         prompts = transition[TransitionKey.COMPLEMENTARY_DATA][self.task_key]
-        tokens, valid = tokenize(self._tokenizer, prompts, self.max_length)
+        tokens, valid = tokenize(self._loaded(), prompts, self.max_length)
         device = observation[OBS_STATE].device
         new = transition.copy()
         new[TransitionKey.OBSERVATION] = {
@@ -117,6 +115,15 @@ class PromptTokenizerStep(_Step):
             OBS_LANGUAGE_ATTENTION_MASK: send(valid, device),
         }
         return new
+
+    def count(self, prompt: str) -> int:
+        """Tokens of a prompt, which may be too long."""
+        return sum(self._loaded().encode(prompt).attention_mask)
+
+    def _loaded(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise ValueError("the tokenizer's state is missing: give a source or load the saved step's state")
+        return self._tokenizer
 
     def get_config(self) -> dict[str, Any]:
         """JSON form, without the source."""

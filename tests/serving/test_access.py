@@ -1,7 +1,6 @@
 """Who may speak to the server: the genuine client, tokens, addresses, TLS."""
 
 import contextlib
-import ssl
 import subprocess
 import urllib.error
 import urllib.request
@@ -15,7 +14,7 @@ from websockets.sync.client import connect
 
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.protocol import BLOCK
-from lerobot_policy_quantile.serving.server import ServerSettings, is_loopback
+from lerobot_policy_quantile.serving.settings import ServerSettings, is_loopback
 from tests.support.fake_model import ACTION_DIM, LEVELS, STEPS, FakeModel, alone, request
 from tests.support.running_server import running
 
@@ -53,13 +52,13 @@ def test_the_genuine_client_hears_an_error_and_the_connection_is_closed_as_openp
 
 
 def test_the_genuine_client_brings_its_api_key():
-    with running(FakeModel(), token=TOKEN) as server:
+    with running(FakeModel(), tokens=(TOKEN,)) as server:
         assert WebsocketClientPolicy("127.0.0.1", server.server.port, api_key=TOKEN).infer(request())
 
 
 @pytest.mark.parametrize("header", [None, "Api-Key wrong", f"Bearer {TOKEN}", f"Api-Key {TOKEN}x", "Api-Key ", TOKEN])
 def test_without_the_token_nobody_gets_in(header):
-    with running(FakeModel(), token=TOKEN, host="0.0.0.0") as server:
+    with running(FakeModel(), tokens=(TOKEN,), host="0.0.0.0") as server:
         headers = {} if header is None else {"Authorization": header}
         with pytest.raises(InvalidStatus) as refused, connect(server.url, additional_headers=headers):
             pass
@@ -75,11 +74,11 @@ def test_without_the_token_nobody_gets_in(header):
 
 def test_tokens_are_compared_in_constant_time(monkeypatch):
     compared = []
-    from lerobot_policy_quantile.serving import server as module
+    from lerobot_policy_quantile.serving import door as module
 
     real = module.hmac.compare_digest
     monkeypatch.setattr(module.hmac, "compare_digest", lambda a, b: compared.append((len(a), len(b))) or real(a, b))
-    with running(FakeModel(), token=TOKEN) as server:
+    with running(FakeModel(), tokens=(TOKEN,)) as server:
         for token in ("x", "x" * 5000, TOKEN):
             with contextlib.suppress(ServerGoneError):
                 PolicyClient(server.url, token=token).close()
@@ -90,9 +89,9 @@ def test_tokens_are_compared_in_constant_time(monkeypatch):
 def test_an_address_that_others_can_reach_needs_a_token(host):
     with pytest.raises(ValueError, match="a token is needed"):
         ServerSettings(host=host)
-    assert ServerSettings(host=host, token=TOKEN).host == host
+    assert ServerSettings(host=host, tokens=(TOKEN,)).host == host
     with pytest.raises(ValueError, match="at least 16 characters"):
-        ServerSettings(host=host, token="short")
+        ServerSettings(host=host, tokens=("short",))
 
 
 def test_loopback_is_known():
@@ -108,6 +107,36 @@ def test_a_web_page_may_not_speak_to_the_server():
     ):
         pass
     assert refused.value.response.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example:8000"}, {"Host": ""}]
+)
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/"])
+def test_a_web_page_may_read_no_page(headers, path):
+    with running(FakeModel()) as server:
+        url = server.url.replace("ws", "http")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(url + path, headers=headers))
+        assert refused.value.code == 403
+        for name in ("localhost", "127.0.0.1:1", "[::1]:8000"):
+            assert (
+                urllib.request.urlopen(urllib.request.Request(url + "/healthz", headers={"Host": name})).status == 200
+            )
+
+
+@pytest.mark.parametrize("name", ["deadline", "max_age", "message_timeout", "window", "drain", "idle"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_times_are_finite(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        ServerSettings(**{name: value})
+
+
+def test_seeds_fit_an_episode():
+    for seed in (2**63, 2**64, -1):
+        with pytest.raises(ValueError, match=r"seed must lie in 0..2\*\*63-1; got"):
+            ServerSettings(first_seed=seed)
+    assert ServerSettings(first_seed=2**63 - 1)
 
 
 def test_too_many_clients_are_told_so():
@@ -129,5 +158,7 @@ def test_tls_by_certificate_files(tmp_path):
             PolicyClient(url)
     with pytest.raises(ValueError, match="certificate and key must be given together"):
         ServerSettings(certificate=files[1])
-    with pytest.raises((ssl.SSLError, OSError)):
+    with pytest.raises(ValueError, match="do not go together"):
         ServerSettings(certificate=files[0], key=files[0]).tls()
+    with pytest.raises(ValueError, match=r"certificate must be a PEM file; there is none at missing\.pem"):
+        ServerSettings(certificate="missing.pem", key=files[0]).tls()

@@ -1,6 +1,7 @@
 """What the server refuses before it costs anything."""
 
 import json
+from dataclasses import replace
 
 import msgpack
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from lerobot_policy_quantile.contract import PromptLimit
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError, parse_error
+from lerobot_policy_quantile.serving.request import parse_request
 from lerobot_policy_quantile.serving.wire import Limits, pack
 from scripts.serve_fuzz import FAULTS
 from scripts.serve_fuzz import run as fuzz
@@ -41,11 +44,17 @@ WRONG = {
     "batch of images": ({CAMERAS[0]: np.zeros((1, 8, 8, 3), np.uint8)}, r"must have shape \(height, width, 3\)"),
     "image without pixels": ({CAMERAS[0]: np.zeros((0, 8, 3), np.uint8)}, "8 to 2048 pixels a side"),
     "wide image": ({CAMERAS[0]: np.zeros((8, 2049, 3), np.uint8)}, "8 to 2048 pixels a side"),
+    "thin image": ({CAMERAS[0]: np.zeros((8, 2048, 3), np.uint8)}, "at most 8 times as long as wide"),
+    "empty image of a huge shape": (
+        {CAMERAS[0]: {b"__ndarray__": True, b"data": b"", b"dtype": "|u1", b"shape": [2**20, 0, 3]}},
+        "8 to 2048 pixels a side",
+    ),
+    "no deadline at all": ({BLOCK: {"deadline": 0}}, "deadline must be positive; got 0"),
     "image as a list": ({CAMERAS[0]: [[0]]}, "must be an array of uint8; got list"),
     "missing prompt": ({"prompt": None}, "prompt is missing"),
     "empty prompt": ({"prompt": "  "}, "must have 1 to 1000 characters; got 0"),
     "endless prompt": ({"prompt": "x" * 1001}, "must have 1 to 1000 characters; got 1001"),
-    "prompt with a bell": ({"prompt": "put\a"}, "no control characters"),
+    "prompt with a bell": ({"prompt": "put\a"}, r"no control characters; got '\\x07'"),
     "prompt as a number": ({"prompt": 3}, "must be a text; got int"),
     "unknown wish": ({BLOCK: {"sequenc": 1}}, "did you mean 'sequence'"),
     "negative seed": ({BLOCK: {"reset": True, "seed": -1}}, "must be a whole number"),
@@ -73,6 +82,22 @@ def test_thirty_wrong_requests_are_refused_by_field_and_the_next_is_fine():
             assert len(model.batches) == asked, f"{name} cost an inference"
             assert client.infer(request(), want=[])["actions"].shape == (STEPS, ACTION_DIM), name
         assert client.connected
+
+
+@pytest.mark.parametrize(
+    "text", ["put\u00a0it there", "放\u3000下", "wave \U0001f469\u200d\U0001f680", "one\r\ntwo\rthree", "tab\there\n"]
+)
+def test_spaces_joiners_and_line_ends_of_any_script_are_text(text):
+    seen = parse_request(request(prompt=text), FakeModel().spec).observation.instruction
+    assert seen == text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def test_a_prompt_is_measured_in_the_policys_tokens():
+    spec = replace(FakeModel().spec, prompt_limit=PromptLimit(4, lambda text: len(text.split())))
+    assert parse_request(request(prompt="put the can down"), spec)
+    with pytest.raises(RequestError, match="prompt must take at most 4 tokens of this policy's tokenizer; got 5") as no:
+        parse_request(request(prompt="put the can down now"), spec)
+    assert (no.value.kind, no.value.field) == (ErrorKind.INVALID, "prompt")
 
 
 @pytest.mark.parametrize("changes", [{"observation/state": np.full(8, np.nan)}, {CAMERAS[0]: None}, {"prompt": 3}])

@@ -14,7 +14,8 @@ from websockets.sync.client import connect
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
 from lerobot_policy_quantile.serving.guard import Guard
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError
-from lerobot_policy_quantile.serving.server import PolicyServer, ServerSettings
+from lerobot_policy_quantile.serving.server import PolicyServer
+from lerobot_policy_quantile.serving.settings import ServerSettings
 from tests.support.fake_model import ACTION_DIM, STEPS, FakeModel, request
 from tests.support.running_server import running
 from tests.support.waiting import PATIENCE, wait_until

@@ -52,8 +52,24 @@ REFUSED = {
     "big endian": (array(dtype=">f4"), "dtype must be one of"),
     "text dtype": (array(dtype="<U3"), "dtype must be one of"),
     "complex": (array(dtype="<c8"), "dtype must be one of"),
-    "huge shape": (array(shape=[2**40, 2**40]), "needs other bytes than the 12"),
-    "shape times zero": (array(shape=[2**62, 0]), "needs other bytes"),
+    "huge shape": (array(shape=[2**40, 2**40]), "may have 16777216 elements"),
+    "shape times zero": (array(shape=[2**12, 0]), "needs other bytes"),
+    "nothing in a huge shape": (array(shape=[2**62, 0], data=b""), "may have 16777216 elements"),
+    "nothing in several huge axes": (array(shape=[0, 2**31, 2**31], data=b""), "may have 16777216 elements"),
+    "array with another key": (array(more=1), "map may hold __ndarray__, data, dtype, shape; got b'more'"),
+    "scalar with another key": (
+        msgpack.packb({b"__npgeneric__": True, b"data": 1, b"dtype": "|u1", b"shape": []}),
+        "map may hold __npgeneric__, data, dtype",
+    ),
+    "key given twice": (b"\x82\xa1a\x01\xa1a\x02", "every key once; got 'a' again"),
+    "array's key given twice": (
+        msgpack.packb({b"__ndarray__": True})[:-1].replace(b"\x81", b"\x82")
+        + b"\xc3"
+        + msgpack.packb(b"__ndarray__")
+        + b"\xc3",
+        "every key once",
+    ),
+    "map as key": (b"\x81\x80\x01", "frame|keys"),
     "negative size": (array(shape=[-1, 12]), "list of sizes"),
     "fractional size": (array(shape=[12.0]), "list of sizes"),
     "boolean size": (array(shape=[True] * 2), "list of sizes"),

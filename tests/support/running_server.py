@@ -4,7 +4,8 @@ import asyncio
 import threading
 from contextlib import contextmanager
 
-from lerobot_policy_quantile.serving.server import PolicyServer, ServerSettings
+from lerobot_policy_quantile.serving.server import PolicyServer
+from lerobot_policy_quantile.serving.settings import ServerSettings
 from tests.support.waiting import PATIENCE
 
 PATIENT = {"deadline": PATIENCE, "max_age": PATIENCE, "message_timeout": PATIENCE, "drain": PATIENCE}

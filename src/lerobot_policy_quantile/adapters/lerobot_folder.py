@@ -20,12 +20,15 @@ from safetensors import safe_open
 from torch import Tensor
 
 from lerobot_policy_quantile.adapters.cameras import awaited
+from lerobot_policy_quantile.adapters.picture_batches import in_pieces
 from lerobot_policy_quantile.adapters.policy_folder import CONFIG, require_policy_folder
+from lerobot_policy_quantile.adapters.prompt_limit import prompt_limit
 from lerobot_policy_quantile.contract import (
     CAMERA_KEYS,
     OWN_DECODER,
     Chunk,
     Observation,
+    PromptLimit,
     RawChunk,
     UnusablePolicyError,
     World,
@@ -118,6 +121,10 @@ class _LeRobotPolicy:
         """Action dimensions that open and close."""
         return tuple(getattr(self.config, "gripper_dims", ()))
 
+    def prompt_limit(self, state_dim: int) -> PromptLimit | None:
+        """How long an instruction may be; None if the policy does not say."""
+        return prompt_limit(self._before.steps, state_dim)
+
     def close(self) -> None:
         """Free the model, on its device too."""
         self._policy = self._before = self._after = None
@@ -126,6 +133,10 @@ class _LeRobotPolicy:
             torch.cuda.empty_cache()
 
     def _batch(self, observations: Sequence[Observation]) -> dict[str, Any]:
+        """What the policy reads; pictures of any sizes, where the policy's processor resizes them."""
+        return in_pieces(observations, self._processed)
+
+    def _processed(self, observations: Sequence[Observation]) -> dict[str, Any]:
         """As LeRobot's processors take it: channels first, in [0, 1], one text per row."""
         wanted = awaited(self._policy.config.image_features)
         known = self._cameras
@@ -147,12 +158,13 @@ class EpisodicPolicy(_LeRobotPolicy):
 
     def begin(self, seed: int, world: World | None, decoder: str = OWN_DECODER) -> "_EpisodeMemory":
         """The policy's own episode, and the decoder that reads its quantiles."""
-        own = decoder in (OWN_DECODER, getattr(self.config, "decoder", OWN_DECODER))
-        try:
-            chosen = None if own else self._policy.choose_decoder(decoder)
+        saved = getattr(self.config, "decoder", OWN_DECODER)
+        own = decoder in (OWN_DECODER, saved)
+        try:  # the saved decoder, too, may want what the folder does not hold
+            chosen = self._policy.choose_decoder(saved if own else decoder) if not own or self.levels else None
         except ValueError as error:
             raise UnusablePolicyError(str(error)) from error
-        return _EpisodeMemory(self._policy.begin_episode(seed), chosen)
+        return _EpisodeMemory(self._policy.begin_episode(seed), None if own else chosen)
 
     def predict(self, observations: Sequence[Observation], memories: Sequence["_EpisodeMemory"]) -> list[RawChunk]:
         """One forward pass for all; every row decoded by its own episode's decoder."""
@@ -203,8 +215,14 @@ class PlainPolicy(_LeRobotPolicy):
         return _Noise(seed)
 
     def predict(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[RawChunk]:
-        """Row by row."""
-        return [self._answer(observation, noise) for observation, noise in zip(observations, memories, strict=True)]
+        """Row by row; if one raises, no row has drawn anything."""
+        queries = [noise.queries for noise in memories]
+        try:
+            return [self._answer(observation, noise) for observation, noise in zip(observations, memories, strict=True)]
+        except Exception:
+            for noise, before in zip(memories, queries, strict=True):
+                noise.queries = before
+            raise
 
     def act(self, observations: Sequence[Observation], memories: Sequence[_Noise]) -> list[Chunk]:
         """The same, for a robot: actions that are not finite are an error."""

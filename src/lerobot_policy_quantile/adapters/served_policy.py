@@ -14,9 +14,10 @@ class ServedPolicy:
     def __init__(self, policy: EpisodicPolicy | PlainPolicy, wire_names: Mapping[str, str]) -> None:
         self._policy = policy
         config = policy.config
+        state_dim = int(config.input_features["observation.state"].shape[0])
         self.spec = Spec(
             cameras=tuple(wire_names.values()),
-            state_dim=int(config.input_features["observation.state"].shape[0]),
+            state_dim=state_dim,
             action_dim=int(config.output_features["action"].shape[0]),
             chunk_size=int(config.chunk_size),
             n_action_steps=policy.n_action_steps,
@@ -24,6 +25,7 @@ class ServedPolicy:
             decoder=getattr(config, "decoder", OWN_DECODER),
             context=policy.context,
             grippers=policy.grippers,
+            prompt_limit=policy.prompt_limit(state_dim),
         )
 
     def begin(self, seed: int, decoder: str | None) -> Any:

@@ -56,3 +56,8 @@ def read_token(file: Path | None = None) -> str | None:
     """The access token in a file, or else in the environment variable QHEAD_TOKEN; None if neither is set."""
     text = os.environ.get(TOKEN_VARIABLE, "") if file is None else file.read_text()
     return text.strip() or None
+
+
+def read_tokens(file: Path | None = None) -> tuple[str, ...]:
+    """The server's access tokens: every line of a file that is not empty, or else the one in QHEAD_TOKEN."""
+    return tuple(line.strip() for line in (read_token(file) or "").splitlines() if line.strip())

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lerobot_policy_quantile.cli.errors import exit_on, usage_errors
-from lerobot_policy_quantile.cli.options import TOKEN_VARIABLE, DeviceOption, help_text, read_token
+from lerobot_policy_quantile.cli.options import TOKEN_VARIABLE, DeviceOption, help_text, read_tokens
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.contract import Model
     from lerobot_policy_quantile.serving.guard import Guard
-    from lerobot_policy_quantile.serving.server import ServerSettings
+    from lerobot_policy_quantile.serving.settings import ServerSettings
 
 HELP = help_text(
     "Serve a policy to robots over openpi's websocket protocol.",
@@ -53,7 +53,11 @@ def serve(
     ] = 8000,
     token_file: Annotated[
         Path | None,
-        typer.Option(help=f"File with the access token. Default: ${TOKEN_VARIABLE}.", rich_help_panel=ACCESS),
+        typer.Option(
+            help=f"File with the access token, or several, one per line: one for each robot keeps their sessions"
+            f" apart. Default: ${TOKEN_VARIABLE}.",
+            rich_help_panel=ACCESS,
+        ),
     ] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="TLS certificate chain (PEM); requires --key.", rich_help_panel=ACCESS)
@@ -120,15 +124,16 @@ def serve(
 ) -> None:
     """Serve a policy; `HELP` is what the user reads."""
     import asyncio
-    import logging
 
-    from lerobot_policy_quantile.serving.server import ServerSettings
+    from lerobot_policy_quantile.serving.rates import log_to_stderr
+    from lerobot_policy_quantile.serving.settings import ServerSettings
+    from lerobot_policy_quantile.util.large_buffers import return_large_buffers
 
     with usage_errors(ValueError, OSError):
         settings = ServerSettings(
             host=host,
             port=port,
-            token=read_token(token_file),
+            tokens=read_tokens(token_file),
             certificate=None if certificate is None else str(certificate),
             key=None if key is None else str(key),
             guard=parse_guard(limits, guard),
@@ -145,8 +150,8 @@ def serve(
         )
         settings.tls()  # a wrong certificate is reported before the policy is loaded
         names = _camera_names(camera or [])
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("websockets").setLevel(logging.CRITICAL)  # a client's faults are in the metrics
+    log_to_stderr()
+    return_large_buffers()
     from lerobot_policy_quantile.adapters.served_policy import load_served_policy
     from lerobot_policy_quantile.policy.devices import choose_device
 

@@ -5,7 +5,8 @@ same seed gives the same actions whatever else is decoded in between, and on any
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
@@ -41,6 +42,19 @@ class Episode:
         else:
             self.latent = rho * self.latent + math.sqrt(1 - rho**2) * innovation
         return self.latent
+
+
+@contextmanager
+def unchanged_on_error(episodes: Sequence[Episode]) -> Iterator[None]:
+    """If the block raises, the episodes are as they were before it: a second attempt draws the same noise."""
+    before = [(e.latent, e.rank, e.executed, e._generator.get_state()) for e in episodes]
+    try:
+        yield
+    except BaseException:
+        for episode, (latent, rank, executed, state) in zip(episodes, before, strict=True):
+            episode.latent, episode.rank, episode.executed = latent, rank, executed
+            episode._generator.set_state(state)
+        raise
 
 
 def episodes_from_seeds(seeds: Sequence[int]) -> list[Episode]:

@@ -177,16 +177,23 @@ class QuantileHead(Head):
 
     def predict(self, expert: Expert, episodes: Sequence[Episode]) -> Prediction:
         """The median chunk and the quantile function of every coordinate."""
-        quantiles = self.quantiles(self._direct_features(expert, len(episodes))).cpu()
+        features = self._direct_features(expert, len(episodes))
+        gaps = self._gaps(features)
+        both = torch.cat([self._ordered(features, gaps), gaps], dim=-1).cpu()  # one copy from the device
+        quantiles, gaps = both[..., : len(self.levels)].contiguous(), both[..., len(self.levels) :]
         median = quantiles[..., len(self.levels) // 2]
-        return Prediction(median, QuantileFunction(self.host_levels, quantiles))
+        return Prediction(median, QuantileFunction(self.host_levels, quantiles, gaps))
 
     def quantiles(self, features: Float[Tensor, "b h w"]) -> Float[Tensor, "b h d k"]:
         """Ordered quantiles of the action features."""
+        return self._ordered(features, self._gaps(features))
+
+    def _gaps(self, features: Float[Tensor, "b h w"]) -> Float[Tensor, "b h d g"]:
         raw = self.gap_projection(features).unflatten(-1, (self.model_dim, self.gaps_per_dim))
         gaps = positive_gaps(raw[..., : self.action_dim, :], delta0=self.delta0)
-        if self.gaps == "symmetric":
-            gaps = mirror_gaps(gaps)
+        return mirror_gaps(gaps) if self.gaps == "symmetric" else gaps
+
+    def _ordered(self, features: Float[Tensor, "b h w"], gaps: Float[Tensor, "b h d g"]) -> Float[Tensor, "b h d k"]:
         return ordered_quantiles(self._median(features), gaps, detach_anchor=self.anchor == "detached")
 
     def _median(self, features: Float[Tensor, "b h w"]) -> Float[Tensor, "b h d"]:

@@ -3,6 +3,7 @@
 Axes: *s any leading shape (batch, step, action dim), k level, j interval between levels, n sample.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,11 +31,16 @@ class QuantileFunction:
 
     levels: Float[Tensor, " k"]
     quantiles: Float[Tensor, "*s k"]
+    gaps: Float[Tensor, "*s j"] | None = None
+    """Differences of the quantiles as a head predicts them. Subtracting rounded quantiles loses the digits of a narrow
+    gap, and its density, with what else was in the batch; left out, they are subtracted all the same."""
 
     def __post_init__(self) -> None:
         check_levels(self.levels)
         require_shape("quantiles", self.quantiles, (*self.quantiles.shape[:-1], len(self.levels)))
         require_no_nan("quantiles", self.quantiles)
+        if self.gaps is not None:
+            require_shape("gaps", self.gaps, (*self.quantiles.shape[:-1], len(self.levels) - 1))
         if on_host(self.quantiles) and bool((self.quantiles.diff(dim=-1) < 0).any()):
             raise ValueError("quantiles must not decrease along the last axis; sort them or build them from gaps")
         # Levels in the quantiles' precision and place: half-precision knots still have exact levels.
@@ -92,7 +98,13 @@ class QuantileFunction:
 
     def interval_densities(self) -> Float[Tensor, "*s j"]:
         """Density delta tau / max(delta Q, 1e-6) of each learned interval: the summand of eq. B.4."""
-        return self.levels.diff() / self.quantiles.diff(dim=-1).clamp_min(SMALLEST_GAP)
+        gaps = self.quantiles.diff(dim=-1) if self.gaps is None else self.gaps.to(self.levels.dtype)
+        return self.levels.diff() / gaps.clamp_min(SMALLEST_GAP)
+
+    def rows(self, rows: Sequence[int]) -> "QuantileFunction":
+        """Some entries of the first axis."""
+        chosen = list(rows)
+        return QuantileFunction(self.levels, self.quantiles[chosen], None if self.gaps is None else self.gaps[chosen])
 
     def width(self, mass: float) -> Float[Tensor, "*s"]:
         """Width of the central interval that holds `mass`: Q((1 + mass) / 2) - Q((1 - mass) / 2)."""

@@ -40,7 +40,7 @@ def decode_rows(law: QuantileFunction, episodes: Sequence[Episode], decoders: Se
     decoded = Decoded(law.quantiles.new_empty(law.shape), law.quantiles.new_empty(law.shape))
     for decoder in dict.fromkeys(decoders):
         rows = [row for row, own in enumerate(decoders) if own == decoder]
-        part = decoder.decode(QuantileFunction(law.levels, law.quantiles[rows]), [episodes[row] for row in rows])
+        part = decoder.decode(law.rows(rows), [episodes[row] for row in rows])
         for whole, piece in zip(decoded, part, strict=True):
             whole[rows] = piece
     return decoded

@@ -11,8 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError, ServerRefusedError
+from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError, ServerRefusedError, WrongTokenError
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError
+
+STALE_IN_A_ROW = 3
+"""Refusals as stale after which the connection is opened anew: a new one measures transit times anew, too."""
+TOKEN_ATTEMPTS = 3
+"""Refusals of the token after which `poll` raises; a server that restarts with the right one is found before."""
 
 
 @dataclass
@@ -59,6 +64,7 @@ class BackgroundClient:
         self._session: str | None = None
         self._sequence = 0
         self._pause = self.backoff[0]
+        self._stale = self._denied = 0
         self.waiting = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="policy-client", daemon=True)
@@ -100,23 +106,39 @@ class BackgroundClient:
             client = self._connected()
             if self._session is None:
                 self._begin(client)
-            return self._infer(client, timed)
-        except ServerGoneError:
-            self.counts.lost += 1
-            self._closed.wait(self._pause)
-            self._pause = min(2 * self._pause, self.backoff[1])
-            return None
+            answer = self._infer(client, timed)
+        except ServerGoneError as error:
+            return self._gone(error)
         except RequestError as error:
-            if error.kind is ErrorKind.UNKNOWN_SESSION:
-                self._session = None
-                return None
-            if error.retry:
-                self.counts.refused += 1
-                self._closed.wait(self.backoff[0])
-                return None
-            return error
+            return self._refused(error)
         except (ServerRefusedError, ValueError) as error:
             return error
+        self._stale = 0
+        return answer
+
+    def _gone(self, error: ServerGoneError) -> ServerGoneError | None:
+        """Wait before the next attempt; a token that is refused again and again is the caller's to mend."""
+        self.counts.lost += 1
+        self._denied = self._denied + 1 if isinstance(error, WrongTokenError) else 0
+        if self._denied >= TOKEN_ATTEMPTS:
+            return error
+        self._closed.wait(self._pause)
+        self._pause = min(2 * self._pause, self.backoff[1])
+        return None
+
+    def _refused(self, error: RequestError) -> RequestError | None:
+        if error.kind is ErrorKind.UNKNOWN_SESSION:
+            self._session = None
+            return None
+        if not error.retry:
+            return error
+        self.counts.refused += 1
+        self._stale = self._stale + 1 if error.kind is ErrorKind.STALE else 0
+        if self._stale >= STALE_IN_A_ROW and self._client is not None:
+            self._client.close()
+            self._stale = 0
+        self._closed.wait(self.backoff[0])
+        return None
 
     def _connected(self) -> PolicyClient:
         if self._client is None:
@@ -131,7 +153,7 @@ class BackgroundClient:
             raise ValueError(f"{self.url} is no quantile server: sessions and ages need one")
         self.metadata = self._client.metadata
         self.counts.connections += 1
-        self._pause = self.backoff[0]
+        self._pause, self._denied = self.backoff[0], 0
         return self._client
 
     def _begin(self, client: PolicyClient) -> None:

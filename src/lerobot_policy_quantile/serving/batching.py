@@ -16,6 +16,7 @@ from typing import Any
 from lerobot_policy_quantile.contract import Model, Observation, RawChunk
 from lerobot_policy_quantile.serving.metrics import Metrics
 from lerobot_policy_quantile.serving.protocol import ErrorKind, RequestError
+from lerobot_policy_quantile.serving.wire import MEBIBYTE
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,16 @@ class WaitingRequest:
     """Time at which the observation becomes too old, on the same clock."""
     answer: "asyncio.Future[Computed]"
     queued: float
+
+    @property
+    def size(self) -> int:
+        """Bytes of its pictures."""
+        return picture_bytes(self.observation)
+
+
+def picture_bytes(observation: Observation) -> int:
+    """Bytes of an observation's pictures."""
+    return sum(image.nbytes for image in observation.images.values())
 
 
 @dataclass(frozen=True)
@@ -55,11 +66,14 @@ class Batcher:
         max_batch: int = 16,
         max_queue: int = 64,
         window: float = 0.003,
+        max_bytes: int = 128 * MEBIBYTE,
         clients: Callable[[], int] = lambda: 2,
     ) -> None:
         self._model, self._metrics, self._clients = model, metrics, clients
         self._max_batch, self._max_queue, self._window = max_batch, max_queue, window
+        self._max_bytes = max_bytes
         self._queue: deque[WaitingRequest] = deque()
+        self._computing: list[WaitingRequest] = []
         self._arrived = asyncio.Event()
         self._pool = ThreadPoolExecutor(1, "inference")
         self._task = asyncio.create_task(self._run())
@@ -68,6 +82,7 @@ class Batcher:
         """The chunk for an observation; raises RequestError if the queue is full or the deadline passes."""
         if len(self._queue) >= self._max_queue:
             raise RequestError(ErrorKind.BUSY, f"{self._max_queue} requests are waiting already; try again shortly")
+        self._require_room(observation)
         now = time.monotonic()
         future: asyncio.Future[Computed] = asyncio.get_running_loop().create_future()
         self._queue.append(WaitingRequest(observation, memory, deadline, stale_at, future, now))
@@ -78,6 +93,16 @@ class Batcher:
                 return await future
         except TimeoutError:
             raise RequestError(ErrorKind.DEADLINE, f"no answer within {deadline - now:.3f} s") from None
+
+    def _require_room(self, observation: Observation) -> None:
+        """Refuse an observation whose pictures, with those that wait or are computed, are too many bytes."""
+        held = sum(job.size for job in (*self._queue, *self._computing))
+        if held and held + picture_bytes(observation) > self._max_bytes:
+            raise RequestError(
+                ErrorKind.BUSY,
+                f"pictures of {held / MEBIBYTE:.0f} MiB wait already, of {self._max_bytes / MEBIBYTE:.0f};"
+                " try again shortly, or send them at the policy's size",
+            )
 
     async def close(self) -> None:
         """Stop computing and refuse the waiting requests: the server is stopping."""
@@ -92,9 +117,10 @@ class Batcher:
             await self._arrived.wait()
             if len(self._queue) < min(self._max_batch, self._clients()):
                 await asyncio.sleep(self._window)
-            batch = self._next_batch()
-            if batch:
-                await self._compute(batch)
+            self._computing = self._next_batch()
+            if self._computing:
+                await self._compute(self._computing)
+            self._computing = []
 
     def _next_batch(self) -> list[WaitingRequest]:
         now = time.monotonic()

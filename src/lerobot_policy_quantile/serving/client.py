@@ -7,6 +7,7 @@ is raised within that limit.
 import ssl
 from collections.abc import Mapping
 from contextlib import ExitStack
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -21,6 +22,10 @@ ANSWER_LIMITS = Limits(size=64 * 2**20)
 
 class ServerGoneError(ConnectionError):
     """Server not reachable, no answer in time, or an unreadable answer. Reconnect to continue."""
+
+
+class WrongTokenError(ServerGoneError):
+    """The server refused the token (HTTP 401)."""
 
 
 class ServerRefusedError(RuntimeError):
@@ -79,7 +84,8 @@ class PolicyClient:
                 )
             )
         except InvalidStatus as error:
-            raise ServerGoneError(f"{self.url} refused the connection: {_words(error)}") from None
+            kind = WrongTokenError if error.response.status_code == HTTPStatus.UNAUTHORIZED else ServerGoneError
+            raise kind(f"{self.url} refused the connection: {_words(error)}") from None
         except InvalidURI as error:
             raise ValueError(f"url must be a websocket address; {error}") from None
         except (OSError, EOFError, InvalidHandshake, WebSocketException) as error:

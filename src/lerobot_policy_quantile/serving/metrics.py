@@ -24,6 +24,9 @@ class Metrics:
         )
         self.queue = Gauge("qhead_queue_length", "Requests that wait", registry=registry)
         self.connections = Gauge("qhead_connections", "Open connections", registry=registry)
+        self.handshakes = Gauge(
+            "qhead_dropped_handshakes", "Connections dropped before their first request", registry=registry
+        )
         self.sessions = Gauge("qhead_sessions", "Sessions that can be continued", registry=registry)
         self.guarded = Counter("qhead_guarded_steps", "Steps of actions that the guard changed", registry=registry)
         self.spread = Histogram(

@@ -1,13 +1,14 @@
 """Validates a decoded frame, before anything is computed: it becomes a request or an error that names the field."""
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.contract import Observation, Spec
+from lerobot_policy_quantile.contract import Observation, PromptLimit, Spec
 from lerobot_policy_quantile.serving.protocol import ANSWER_EXTRAS, BLOCK, ErrorKind, RequestError
 from lerobot_policy_quantile.util.names import nearest
 
@@ -18,6 +19,8 @@ MAX_PROMPT = 1000
 MAX_STATE = 1e6
 SIDES = (8, 2048)
 """Smallest and largest height or width of an image, in pixels."""
+ASPECT = 8
+"""Largest ratio of an image's sides: of a thinner one nothing is left at a policy's size."""
 MAX_SEED = 2**63 - 1
 
 
@@ -69,7 +72,8 @@ def parse_request(message: Any, spec: Spec) -> Request:
     if missing := [name for name in wanted if name not in given]:
         raise _invalid(missing[0], f"is missing; this policy reads {', '.join(wanted)}")
     images = {name: _image(name, given[name]) for name in spec.cameras}
-    return Request(Observation(images, _state(given[STATE], spec.state_dim), _prompt(given[PROMPT])), options)
+    prompt = _prompt(given[PROMPT], spec.prompt_limit)
+    return Request(Observation(images, _state(given[STATE], spec.state_dim), prompt), options)
 
 
 def _image(name: str, value: Any) -> Any:
@@ -79,6 +83,8 @@ def _image(name: str, value: Any) -> Any:
         raise _invalid(name, f"must have shape (height, width, 3); got {value.shape}")
     if not all(SIDES[0] <= side <= SIDES[1] for side in value.shape[:2]):
         raise _invalid(name, f"must have {SIDES[0]} to {SIDES[1]} pixels a side; got {value.shape[:2]}")
+    if max(value.shape[:2]) > ASPECT * min(value.shape[:2]):
+        raise _invalid(name, f"must be at most {ASPECT} times as long as wide; got {value.shape[:2]}")
     return value
 
 
@@ -97,14 +103,17 @@ def _state(value: Any, size: int) -> Any:
     return state
 
 
-def _prompt(value: Any) -> str:
+def _prompt(value: Any, limit: PromptLimit | None) -> str:
     if not isinstance(value, str):
         raise _invalid(PROMPT, f"must be a text; got {_kind(value)}")
     if not value.strip() or len(value) > MAX_PROMPT:
         raise _invalid(PROMPT, f"must have 1 to {MAX_PROMPT} characters; got {len(value.strip())}")
-    if not all(character.isprintable() or character in "\n\t" for character in value):
-        raise _invalid(PROMPT, "must hold no control characters")
-    return value
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    if wrong := [c for c in text if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"]:
+        raise _invalid(PROMPT, f"must hold no control characters; got {wrong[0]!a}")
+    if limit is not None and (tokens := limit.tokens(text)) > limit.most:
+        raise _invalid(PROMPT, f"must take at most {limit.most} tokens of this policy's tokenizer; got {tokens}")
+    return text
 
 
 def _options(block: Any) -> RequestOptions:
@@ -125,6 +134,8 @@ def _options(block: Any) -> RequestOptions:
         age=_seconds(block, "age") or 0.0,
         deadline=_seconds(block, "deadline"),
     )
+    if options.deadline == 0:
+        raise _invalid(f"{BLOCK}.deadline", "must be positive; got 0: nothing can be answered in no time")
     if not options.reset and (options.seed is not None or options.decoder is not None or options.new_session):
         raise _invalid(f"{BLOCK}.reset", "must be true with seed, decoder or new_session: they begin an episode")
     if options.new_session and options.session is not None:

@@ -61,10 +61,24 @@ def unpack(frame: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
     """Decode a frame; raises WireError that names the violated limit."""
     require_bounded(frame, limits)
     try:
-        message = msgpack.unpackb(frame, strict_map_key=True, max_str_len=limits.text)
+        message = msgpack.unpackb(frame, strict_map_key=True, max_str_len=limits.text, object_pairs_hook=_map)
+    except WireError:
+        raise
     except (ValueError, msgpack.UnpackException, RecursionError, OverflowError) as error:
         raise WireError(f"frame must be msgpack; {_reason(error)}") from None
     return _open(message, limits)
+
+
+def _map(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A map whose keys are texts, or bytes as in arrays, each once."""
+    if wrong := [key for key, _ in pairs if not isinstance(key, str | bytes)]:
+        raise WireError(f"keys must be texts; got {str(wrong[0])[:40]}")
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise WireError(f"a map must hold every key once; got {str(twice)[:40]!r} again")
+    return made
 
 
 def _reason(error: Exception) -> str:
@@ -87,11 +101,14 @@ def _open(value: Any, limits: Limits) -> Any:
 
 
 def _array(value: Mapping[bytes, Any], limits: Limits) -> np.ndarray[Any, Any]:
+    _require_keys(value, _ARRAY)
     dtype, shape, data = _dtype(value), value.get(b"shape"), value.get(b"data")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise WireError(f"an array's shape must be a list of sizes; got {str(shape)[:80]}")
     if len(shape) > limits.axes:
         raise WireError(f"an array may have {limits.axes} axes; got {len(shape)}")
+    if prod(n for n in shape if n) > limits.size:  # zero times a huge size is no size, either
+        raise WireError(f"an array may have {limits.size} elements; got shape {str(shape)[:80]}")
     if not isinstance(data, bytes):
         raise WireError(f"an array's data must be bytes; got {type(data).__name__}")
     if prod(shape) * dtype.itemsize != len(data):
@@ -100,6 +117,7 @@ def _array(value: Mapping[bytes, Any], limits: Limits) -> np.ndarray[Any, Any]:
 
 
 def _scalar(value: Mapping[bytes, Any]) -> Any:
+    _require_keys(value, _SCALAR)
     dtype, data = _dtype(value), value.get(b"data")
     if not isinstance(data, bool | int | float):
         raise WireError(f"a numpy scalar must be a number; got {type(data).__name__}")
@@ -107,6 +125,16 @@ def _scalar(value: Mapping[bytes, Any]) -> Any:
         return dtype.type(data)
     except (OverflowError, ValueError) as error:
         raise WireError(f"a numpy scalar must fit {dtype.str}; {_reason(error)}") from None
+
+
+_ARRAY = frozenset({b"__ndarray__", b"data", b"dtype", b"shape"})
+_SCALAR = frozenset({b"__npgeneric__", b"data", b"dtype"})
+
+
+def _require_keys(value: Mapping[bytes, Any], keys: frozenset[bytes]) -> None:
+    if extra := [key for key in value if key not in keys]:
+        allowed = ", ".join(sorted(key.decode() for key in keys))
+        raise WireError(f"an array's map may hold {allowed}; got {str(extra[0])[:40]}")
 
 
 def _dtype(value: Mapping[bytes, Any]) -> np.dtype[Any]:

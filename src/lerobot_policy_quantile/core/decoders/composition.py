@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lerobot_policy_quantile.core._checks import require_between, require_choice
+from lerobot_policy_quantile.core._checks import require_between, require_choice, require_shape
 from lerobot_policy_quantile.core._normal import phi_inverse
 from lerobot_policy_quantile.core.decoders.copula import CopulaLatents
 from lerobot_policy_quantile.core.decoders.rank_laws import ChunkDraw, RankLaw
@@ -93,6 +93,12 @@ class Decoder:
         if not isinstance(self.temporal, CopulaLatents):
             return self
         return replace(self, temporal=replace(self.temporal, correlation=correlation))
+
+    def require_fits(self, chunk_size: int, action_dim: int) -> None:
+        """Raise ValueError if chunks of this size cannot be decoded; better at an episode's start than in its midst."""
+        self._gripper_indices(action_dim)
+        if isinstance(self.temporal, CopulaLatents):
+            require_shape("correlation", self.temporal.fitted(), (chunk_size * action_dim,) * 2)
 
     def decode(self, quantiles: QuantileFunction, episodes: Sequence[Episode]) -> Decoded:
         """Actions for the next chunk of every episode. Advances the episodes' latents and routes, nothing else.

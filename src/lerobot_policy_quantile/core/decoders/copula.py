@@ -52,12 +52,16 @@ class CopulaLatents:
     def __post_init__(self) -> None:
         require_between("rho", self.rho, 0.0, 1.0)
 
+    def fitted(self) -> Float[Tensor, "c c"]:
+        """The correlation; ValueError if there is none."""
+        if self.correlation is None:
+            raise ValueError("decoder copula needs a correlation fitted to training data (fit_copula); got none")
+        return self.correlation
+
     @cached_property
     def factor(self) -> Float[Tensor, "c c"]:
         """L with L L^T the fitted correlation, in double precision; computed once, not once a chunk."""
-        if self.correlation is None:
-            raise ValueError("decoder copula needs a correlation fitted to training data (fit_copula); got none")
-        factor: Tensor = torch.linalg.cholesky(self.correlation.cpu().double())
+        factor: Tensor = torch.linalg.cholesky(self.fitted().cpu().double())
         return factor
 
     def latents(self, episode: Episode, chunk_size: int, action_dim: int) -> Float[Tensor, "h d"]:
