@@ -6,7 +6,7 @@ Decoders are paired: episode n has the same noise for all. Deterministic ones ra
 from collections.abc import Sequence
 
 from lerobot_policy_quantile.studies.miniature.claims import ALONE, PASSES, Claim, Line, Paired, paired, seedwise
-from lerobot_policy_quantile.studies.two_demo.report.names import is_deterministic
+from lerobot_policy_quantile.studies.two_demo.result import is_deterministic
 from lerobot_policy_quantile.studies.two_demo.summary import ArmSummary
 
 TWO_DEMO = "two_demo"
