@@ -85,6 +85,12 @@ def peak_mib(process: int) -> float:
     return int(peak) / 2**10
 
 
+def cpu_seconds(process: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def forget_peak(process: int) -> None:
     """The peak is the present memory."""
     Path(f"/proc/{process}/clear_refs").write_text("5")
