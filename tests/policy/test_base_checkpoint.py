@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,9 +13,11 @@ from safetensors.torch import load_file
 
 from lerobot_policy_quantile.adapters.lerobot_folder import load_lerobot_policy
 from lerobot_policy_quantile.backbone import VARIANTS, Backbone
+from lerobot_policy_quantile.configuration_quantile import SHIPPED_BASES, SUITES_BASE, QuantileConfig
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.policy.base_checkpoint import (
     BASE_GROUND,
+    FLOW_FILE,
     base_checkpoint,
     copy_base,
     load_base_weights,
@@ -25,24 +28,47 @@ from lerobot_policy_quantile.policy.base_checkpoint import (
 LIMIT = 12_000_000
 
 
-def test_it_has_all_files_of_a_policy_and_stays_small():
-    names = {path.name for path in base_checkpoint().iterdir()}
+each_base = pytest.mark.parametrize("name", SHIPPED_BASES)
+
+
+@each_base
+def test_it_has_all_files_of_a_policy_and_stays_small(name):
+    names = {path.name for path in base_checkpoint(name).iterdir()}
     assert {"config.json", "model.safetensors", "README.md", "policy_preprocessor.json", "training.jsonl"} <= names
-    assert sum(path.stat().st_size for path in base_checkpoint().iterdir() if path.is_file()) < LIMIT
+    assert sum(path.stat().st_size for path in base_checkpoint(name).iterdir() if path.is_file()) < LIMIT
 
 
-def test_it_names_no_path_of_a_machine():
-    for path in base_checkpoint().glob("*.json"):
+@each_base
+def test_it_names_no_path_of_a_machine(name):
+    for path in base_checkpoint(name).glob("*.json"):
         text = path.read_text()
         assert not any(root in text for root in ("/work", "/home", "/root", "/tmp")), path.name
-    config = json.loads((base_checkpoint() / "config.json").read_text())
+    config = json.loads((base_checkpoint(name) / "config.json").read_text())
     assert config["pretrained_path"] is None
     assert config["freeze_vlm"] is True
 
 
-def test_it_loads_as_any_saved_policy():
-    policy = load_lerobot_policy(base_checkpoint())
-    assert policy.n_action_steps == 3
+@pytest.mark.parametrize(("name", "steps"), [*zip(SHIPPED_BASES, (3, 5), strict=True)])
+def test_it_loads_as_any_saved_policy(name, steps):
+    policy = load_lerobot_policy(base_checkpoint(name))
+    assert policy.n_action_steps == steps
+
+
+def test_the_base_of_all_suites_favours_no_head_and_leaves_prompts_to_fine_tuning():
+    folder = base_checkpoint(SUITES_BASE)
+    direct = load_file(folder / "model.safetensors")["head.projection.weight"]
+    flow = load_file(folder / FLOW_FILE)["flow_projection.weight"]
+    assert direct.shape == flow.shape
+    config = QuantileConfig(backbone="tiny", backbone_weights=SUITES_BASE, **features_of(folder))
+    for head, projection in (("quantile", direct), ("l1", direct), ("flow", flow), ("one_step_flow", flow)):
+        policy = QuantilePolicy(replace(config, head=head))
+        assert torch.equal(policy.head.projection.weight, projection), head
+        assert policy.backbone.prompts.shape[0] == 16
+
+
+def features_of(folder):
+    saved = PreTrainedConfig.from_pretrained(folder)
+    return {name: getattr(saved, name) for name in ("input_features", "output_features", "grippers")}
 
 
 @pytest.mark.parametrize("head", ["quantile", "l1", "l2", "flow"])

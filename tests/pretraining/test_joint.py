@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from lerobot_policy_quantile.policy.base_checkpoint import (
     FLOW_FILE,
     base_checkpoint,
+    base_statistics,
     load_base_weights,
     policy_from_base,
 )
@@ -22,7 +23,7 @@ from lerobot_policy_quantile.pretraining.generate import DataBudget, SuiteShard,
 from lerobot_policy_quantile.pretraining.joint_batches import JointBatches
 from lerobot_policy_quantile.pretraining.ranges import statistics_of
 from lerobot_policy_quantile.pretraining.samples import STATIC, THINGS, Samples
-from lerobot_policy_quantile.pretraining.student import JOINT, WEIGHTS, Student, processors
+from lerobot_policy_quantile.pretraining.student import JOINT, WEIGHTS, Student, base_config, processors
 from lerobot_policy_quantile.pretraining.suite_proof import ProofChoice, head_folders
 from lerobot_policy_quantile.pretraining.suite_samples import SUITES, SuiteSamples
 from lerobot_policy_quantile.pretraining.targets import ABSENT, PLACES, suite_targets_of, targets_of
@@ -197,6 +198,21 @@ def test_a_resumed_joint_training_equals_an_uninterrupted_one(run, data, tmp_pat
     assert resumed.update == 3
     resumed.run()
     assert all(torch.equal(one, two) for one, two in zip(run.average, resumed.average, strict=True))
+
+
+def test_training_goes_on_from_a_checkpoint_in_its_ranges(data, folder, tmp_path):
+    more = Trainer(data, tmp_path, replace(SMALL, start=str(folder)), 4)
+    stored = load_file(folder / "model.safetensors")
+    ours = more.student.policy.state_dict()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in stored.items())
+    flow = load_file(folder / FLOW_FILE)["flow_projection.weight"]
+    assert torch.equal(more.student.flow_head.projection.weight, flow)
+    ranges = base_statistics(base_config(freeze_vlm=True), folder)["observation.state"]
+    np.testing.assert_array_equal(more.statistics["observation.state"]["q99"], ranges["q99"])
+    more.run()
+    assert more.update == SMALL.updates
+    with pytest.raises(ValueError, match=r"--start must have 0 prompts and a flow projection.* has 16 and none"):
+        Trainer(data, tmp_path / "other", replace(SMALL, start=str(base_checkpoint())), 4)
 
 
 def test_held_out_figures_name_every_suite_and_both_answers(run):

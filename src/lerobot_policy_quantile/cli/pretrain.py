@@ -13,7 +13,7 @@ from lerobot_policy_quantile.util.processes import share_cores
 SEED = 7
 BUDGET_HELP = (
     "full (about an hour on two cores), suites (all four LIBERO suites, direct and flow passes: two to three hours),"
-    " small or suites_small (trial runs)."
+    " suites_more (an hour, to go on from --start with other layouts), small or suites_small (trial runs)."
 )
 
 HELP = help_text(
@@ -25,6 +25,7 @@ HELP = help_text(
         "qhead pretrain --out runs/base",
         "qhead pretrain --budget small --no-libero --out runs/try",
         "qhead pretrain --budget suites --out runs/base2",
+        "qhead pretrain --budget suites_more --start base_suites --seed 8 --out more",
         "qhead eval --policy runs/base/policy --camera-size 96 --out runs/a",
     ),
     exit_codes="0 the checkpoint was written; 1 the run could not continue; 2 wrong usage",
@@ -37,6 +38,10 @@ def pretrain(
     budget: Annotated[str, typer.Option(help=BUDGET_HELP)] = "full",
     workers: Annotated[int, typer.Option(min=1, help="Processes, one core each.")] = min(2, os.cpu_count() or 1),
     libero: Annotated[bool, typer.Option(help="Include scenes of LIBERO; requires LIBERO's assets.")] = True,
+    start: Annotated[
+        str | None,
+        typer.Option(help="Checkpoint to go on from: base_suites or a folder. Default: random weights."),
+    ] = None,
     prove: Annotated[
         bool,
         typer.Option(
@@ -48,9 +53,11 @@ def pretrain(
     share_cores(workers)
     from rich.console import Console
 
+    from lerobot_policy_quantile.configuration_quantile import SHIPPED_BASES
     from lerobot_policy_quantile.evaluation.engine import EngineError
     from lerobot_policy_quantile.evaluation.journal import JournalError
     from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
+    from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
     from lerobot_policy_quantile.pretraining import run
     from lerobot_policy_quantile.pretraining.budgets import budget_named
     from lerobot_policy_quantile.pretraining.suite_proof import ProofChoice
@@ -60,9 +67,12 @@ def pretrain(
     with exit_on("pretrain", ValueError, JournalError, EngineError, UnfinishedError):
         plan = budget_named(budget) if libero else budget_named(budget).without_libero()
         require_writable("--out", out)
+        if start is not None:
+            plan = plan.starting_from(base_checkpoint(start) if start in SHIPPED_BASES else Path(start))
         run.require_assets(plan)
         out.mkdir(parents=True, exist_ok=True)
-        run.require_same_run(out, {"seed": seed, "budget": budget, "workers": workers, "libero": libero})
+        asked = {"seed": seed, "budget": budget, "workers": workers, "libero": libero, "start": start}
+        run.require_same_run(out, asked)
         for name, value in run.pretrain(plan, out, seed, workers, notes).items():
             typer.echo(f"{name:22} {value:.4g}")
         typer.echo(f"checkpoint in {out / run.POLICY}")

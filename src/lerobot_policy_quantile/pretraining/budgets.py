@@ -1,6 +1,7 @@
 """Amounts of data and training, by name."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lerobot_policy_quantile.pretraining.generate import DataBudget
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, JOINT
@@ -20,6 +21,10 @@ class PretrainingBudget:
         if self.training.suite_share:
             raise ValueError("--no-libero must be left out with a budget of LIBERO's suites; choose --budget full")
         return replace(self, data=self.data.without_libero())
+
+    def starting_from(self, folder: Path) -> "PretrainingBudget":
+        """The same from a checkpoint's weights instead of random ones."""
+        return replace(self, training=replace(self.training, start=str(folder)))
 
 
 BUDGETS = {
@@ -51,6 +56,18 @@ BUDGETS = {
             suite_held_out_shards=1,
         ),
         TrainingBudget(updates=9000, batch=48, recipe=JOINT, suite_share=0.75),
+    ),
+    "suites_more": PretrainingBudget(
+        DataBudget(
+            static_shards=60,
+            scenes_per_shard=100,
+            play_shards=20,
+            held_out_shards=4,
+            camera_size=CAMERA_SIZE,
+            suite_shards=30,
+            suite_held_out_shards=1,
+        ),
+        TrainingBudget(updates=4500, batch=48, rate=5e-4, recipe=JOINT, suite_share=0.5),
     ),
     "suites_small": PretrainingBudget(
         DataBudget(

@@ -1,6 +1,7 @@
 """The data card of a base that was pretrained on all four LIBERO suites, computed from the data."""
 
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 
@@ -40,9 +41,9 @@ LIBERO's placement sampler. No stored initial state was used, no demonstration b
 
 ## How it was trained
 
-{updates} updates of {batch} samples ({share:.0%} from the suites), AdamW at {rate}, averaged weights, colours jittered,
-{prompts} prompts. Two action losses over one prefix pass: pinball loss of a direct pass (weight {action}) and flow
-matching (weight {flow}), each with its own output projection. The policy in this folder has the direct one;
+{updates} updates of {batch} samples ({share:.0%} from the suites), {start}, AdamW at {rate}, averaged weights, colours
+jittered, {prompts} prompts. Two action losses over one prefix pass: pinball loss of a direct pass (weight {action}) and
+flow matching (weight {flow}), each with its own output projection. The policy in this folder has the direct one;
 `{flow_file}` holds that of flow matching, which `load_base_weights` gives to flow heads. Auxiliary losses on
 **privileged positions** that only a simulator knows: patches of the embedded scene's things ({spot}), patches of what
 is to be taken now and of where it goes ({named}), and how far both are from the hand ({distance}). Their heads are not
@@ -82,6 +83,7 @@ def suites_card(
         updates=budget.updates,
         batch=budget.batch,
         share=budget.suite_share,
+        start="from random weights" if budget.start is None else f"going on from {Path(budget.start).name}",
         rate=budget.rate,
         prompts=budget.recipe.n_prompts or "no",
         flow_file=FLOW_FILE,

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_STATE
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lerobot_policy_quantile.backbone import VARIANTS
@@ -17,6 +19,8 @@ from lerobot_policy_quantile.contract import CAMERA_KEYS
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.heads import FlowHead, training_loss
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.policy.base_checkpoint import FLOW_FILE, FLOW_PROJECTION
+from lerobot_policy_quantile.policy.base_checkpoint import WEIGHTS as WEIGHT_FILE
 from lerobot_policy_quantile.policy.tokenizer import load_tokenizer
 from lerobot_policy_quantile.pretraining.auxiliary import AuxiliaryHeads
 from lerobot_policy_quantile.pretraining.batches import Batch
@@ -89,6 +93,21 @@ class Student(nn.Module):
         start_embeddings(towers.language_model.embed_tokens, tokenizer, torch.Generator().manual_seed(seed))
         for tower in (towers.language_model, towers.expert):  # the same attention, computed faster
             tower.config._attn_implementation = "sdpa"
+
+    def start_from(self, folder: Path) -> None:
+        """Take over the weights of a checkpoint of the same recipe; auxiliary heads, which none has, begin anew."""
+        saved = self.policy.config.from_pretrained(folder)
+        has_flow = (folder / FLOW_FILE).is_file()
+        if (saved.n_prompts, has_flow) != (self.recipe.n_prompts, self.recipe.flow):
+            raise ValueError(
+                f"--start must have {self.recipe.n_prompts} prompts and {'a' if self.recipe.flow else 'no'} flow"
+                f" projection, as this budget trains; {folder} has {saved.n_prompts} and"
+                f" {'one' if has_flow else 'none'}"
+            )
+        self.policy.load_state_dict(load_file(folder / WEIGHT_FILE))
+        if self.flow_head is not None:
+            stored = load_file(folder / FLOW_FILE)
+            self.flow_head.projection.load_state_dict({k.removeprefix(FLOW_PROJECTION): v for k, v in stored.items()})
 
     def read(self, batch: dict[str, Any]) -> Reading:
         """One prefix pass."""

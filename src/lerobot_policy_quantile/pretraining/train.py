@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lerobot_policy_quantile.policy.base_checkpoint import base_statistics
 from lerobot_policy_quantile.policy.schedule import warmup_cosine
 from lerobot_policy_quantile.pretraining.batches import Batches, without_shared_padding
 from lerobot_policy_quantile.pretraining.gate import suite_errors, target_error
@@ -23,7 +25,7 @@ from lerobot_policy_quantile.pretraining.generate import suite_files
 from lerobot_policy_quantile.pretraining.joint_batches import JointBatches, SuiteBatches
 from lerobot_policy_quantile.pretraining.ranges import statistics_of
 from lerobot_policy_quantile.pretraining.samples import Samples
-from lerobot_policy_quantile.pretraining.student import DIRECT, VARIANT, Student, StudentRecipe, processors
+from lerobot_policy_quantile.pretraining.student import DIRECT, VARIANT, Student, StudentRecipe, base_config, processors
 from lerobot_policy_quantile.pretraining.suite_samples import SuiteSamples
 from lerobot_policy_quantile.util.processes import end_with_parent
 
@@ -46,6 +48,7 @@ class TrainingBudget:
     save_every: int = 100
     recipe: StudentRecipe = DIRECT
     suite_share: float = 0.0  # of a batch: samples of LIBERO's suites
+    start: str | None = None  # folder of a checkpoint to go on from; None: random weights
 
     def rate_at(self, update: int) -> float:
         """Linear up to the last step of the warm-up, cosine down."""
@@ -57,6 +60,12 @@ class TrainingBudget:
             peak=self.rate,
             peak_step=self.warmup - 1,
         )
+
+
+def start_statistics(folder: Path) -> dict[str, dict[str, Any]]:
+    """Ranges of a checkpoint to go on from: its VLM reads states in them."""
+    found = base_statistics(base_config(freeze_vlm=False), folder)
+    return {feature: {end: values.numpy() for end, values in ends.items()} for feature, ends in found.items()}
 
 
 Watcher = Callable[[int, dict[str, float]], None]
@@ -88,7 +97,8 @@ class Trainer:
         self.out, self.budget, self.seed, self.rank, self.world = out, budget, seed, rank, world
         self.samples = samples = load_split(data, "train")
         self.suites = load_suites(data, "train") if budget.suite_share else None
-        self.statistics = statistics_of(samples, self.suites)
+        start = None if budget.start is None else Path(budget.start)
+        self.statistics = statistics_of(samples, self.suites) if start is None else start_statistics(start)
         before, self.after = processors(self.statistics)
         before = without_shared_padding(before)
         side = VARIANT.image_size // VARIANT.patch_size
@@ -101,6 +111,8 @@ class Trainer:
             unseen = load_suites(data, "held_out")
             self.held_out_suites = SuiteBatches(unseen, before, side), unseen
         self.student = Student(seed, budget.recipe)
+        if start is not None:
+            self.student.start_from(start)
         self.parameters: list[Tensor] = [p for p in self.student.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters]
         self.optimizer = torch.optim.AdamW(self.parameters, budget.rate, (0.9, 0.95), weight_decay=budget.weight_decay)
