@@ -11,7 +11,7 @@ from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.connection import CONTROL_FRAMES
 from lerobot_policy_quantile.serving.frame_headers import FrameHeaders
 from lerobot_policy_quantile.serving.protocol import BLOCK
-from lerobot_policy_quantile.serving.rates import Allowance, RepeatedLines
+from lerobot_policy_quantile.serving.rates import Allowance, RepeatedLines, log_to_stderr
 from lerobot_policy_quantile.serving.wire import pack
 from scripts.raw_websocket import BINARY, CLOSE, PING, PONG, TEXT, RawWebSocket, encode
 from tests.support.fake_model import FakeModel, request
@@ -95,3 +95,14 @@ def test_a_log_holds_one_line_of_a_kind_and_counts_the_others():
     logger.warning("socket %d failed", 7)
     logger.removeHandler(handler)
     assert lines == ["socket 0 failed", "another kind", "socket 7 failed [and 999 like it before]"]
+
+
+def test_logging_of_a_server_leaves_handlers_of_others_alone():
+    """A program that embeds the server, or a test, keeps what it set up itself."""
+    theirs = logging.NullHandler()
+    logging.getLogger().addHandler(theirs)
+    try:
+        log_to_stderr()
+        assert not theirs.filters
+    finally:
+        logging.getLogger().removeHandler(theirs)

@@ -52,7 +52,7 @@ class RepeatedLines(logging.Filter):
 
 def log_to_stderr() -> None:
     """Log lines on standard error, few of one kind; a client's faults are in the metrics, not here."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(RepeatedLines())
+    handler = logging.StreamHandler()
+    handler.addFilter(RepeatedLines())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
