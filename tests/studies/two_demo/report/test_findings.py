@@ -162,3 +162,17 @@ def test_the_length_of_training_is_set_beside_the_papers():
     assert "Updates per head: 6,000; as the paper." in findings.circumstances(study_of(curves=curves))
     curves = {0: {"l1": Curve("l1", np.array([100, 3000]), np.array([1.0, 0.1]), 1.0)}}
     assert "Updates per head: 3,000; the paper 6,000." in findings.circumstances(study_of(curves=curves))
+
+
+@pytest.mark.parametrize(
+    ("median", "l1", "verdict"),
+    [((0, 8), (1, 7), "holds"), ((0, 8), (4, 4), "cannot be told"), ((0, 8), (8, 0), "does not hold")],
+)
+def test_nearby_starts_give_regression_a_rate_that_is_told_by_its_interval(median, l1, verdict):
+    nearby = [*rollouts("quantile", "median", *median, seeds=1), *rollouts("l1", "own", *l1, seeds=1)]
+    study = study_of(nearby=tuple(nearby))
+    ((statement, seen, told),) = findings.claims(study)
+    assert "from nearby starts median, L1 and L2 fail more often than not" in statement
+    assert f"L1 {l1[0]}/{sum(l1)}" in seen
+    assert told == verdict
+    assert findings.missing(study) == findings.missing(study_of()), "nearby starts are no episodes of the study's own"
