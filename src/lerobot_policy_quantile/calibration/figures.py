@@ -47,8 +47,8 @@ def reliability_figure(record: Record) -> Figure | None:
         "reliability",
         "Reliability",
         "Share of actions at or below each predicted quantile, over its level. On the diagonal the law is calibrated;"
-        " steeper than it in the middle, the law is too wide, flatter, too narrow; above it throughout, actions lie lower"
-        " than predicted.",
+        " steeper than it in the middle, the law is too wide, flatter, too narrow; above it throughout, actions lie"
+        " lower than predicted.",
         [_reliability(law_name(law, record), law, law["coverage"], levels_of(law, record)) for law in laws],
         legend=[BAND, IDEAL],
     )
