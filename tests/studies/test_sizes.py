@@ -36,7 +36,7 @@ def test_every_study_in_miniature_has_three_seeds_the_tiny_base_and_its_own_refe
     trainings = of_kind(steps, "train")
     assert len(trainings) == 3 * len(variants)
     updates = MINIATURE.study[name].updates
-    settings = {"--policy.backbone=tiny", "--policy.backbone_weights=base", "--policy.prefix_cache=runs/prefixes"}
+    settings = {"--policy.backbone=tiny", "--policy.backbone_weights=base_suites", "--policy.prefix_cache=runs/prefixes"}
     for step in trainings:
         assert settings | {"--batch_size=32", f"--steps={updates}", "--policy.optimizer_lr=0.0005"} <= set(step.words)
     assert MINIATURE.study[name].reference in {variant.name for variant in variants}
@@ -68,7 +68,7 @@ def test_a_folder_of_the_papers_size_keeps_its_stamp_and_a_miniature_records_its
     study = load_study("main")
     assert set(inputs_of(study, WHERE, PAPER)) == {"study", "small", "dataset", "frames", "weights", "variants"}
     inputs = inputs_of(study, WHERE, MINIATURE)
-    assert inputs["weights"] == "base"
+    assert inputs["weights"] == "base_suites"
     assert inputs["size"]["updates"] == MINIATURE.study["main"].updates
     assert "models" not in inputs["size"], "what does not change numbers may change"
     json.dumps(inputs)
