@@ -92,7 +92,9 @@ def test_a_resumed_training_equals_an_uninterrupted_one(run, tmp_path):
 
 
 def test_an_unknown_budget_lists_the_known_ones():
-    with pytest.raises(ValueError, match="--budget must be one of full, small, suites, suites_more, suites_small; got 'big'"):
+    with pytest.raises(
+        ValueError, match="--budget must be one of full, small, suites, suites_more, suites_small; got 'big'"
+    ):
         budget_named("big")
 
 

@@ -36,7 +36,11 @@ def test_every_study_in_miniature_has_three_seeds_the_tiny_base_and_its_own_refe
     trainings = of_kind(steps, "train")
     assert len(trainings) == 3 * len(variants)
     updates = MINIATURE.study[name].updates
-    settings = {"--policy.backbone=tiny", "--policy.backbone_weights=base_suites", "--policy.prefix_cache=runs/prefixes"}
+    settings = {
+        "--policy.backbone=tiny",
+        "--policy.backbone_weights=base_suites",
+        "--policy.prefix_cache=runs/prefixes",
+    }
     for step in trainings:
         assert settings | {"--batch_size=32", f"--steps={updates}", "--policy.optimizer_lr=0.0005"} <= set(step.words)
     assert MINIATURE.study[name].reference in {variant.name for variant in variants}
