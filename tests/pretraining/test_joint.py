@@ -23,7 +23,7 @@ from lerobot_policy_quantile.pretraining.generate import DataBudget, SuiteShard,
 from lerobot_policy_quantile.pretraining.joint_batches import JointBatches
 from lerobot_policy_quantile.pretraining.ranges import statistics_of
 from lerobot_policy_quantile.pretraining.samples import STATIC, THINGS, Samples
-from lerobot_policy_quantile.pretraining.student import JOINT, WEIGHTS, Student, base_config, processors
+from lerobot_policy_quantile.pretraining.student import JOINT, Student, base_config, processors
 from lerobot_policy_quantile.pretraining.suite_proof import ProofChoice, head_folders
 from lerobot_policy_quantile.pretraining.suite_samples import SUITES, SuiteSamples
 from lerobot_policy_quantile.pretraining.targets import ABSENT, PLACES, suite_targets_of, targets_of
@@ -150,7 +150,7 @@ def test_both_action_losses_train_the_expert_each_with_its_own_projection(run):
     assert student.policy.backbone.prompts is None
     batch = run.batches.draw(8, (0,), slice(0, 8))
     losses = student.losses(batch, torch.Generator().manual_seed(1))
-    total = sum(WEIGHTS[name] * loss for name, loss in losses.items() if name != "total")
+    total = sum(JOINT.weights[name] * loss for name, loss in losses.items() if name != "total")
     torch.testing.assert_close(losses["total"], total)
     expert = student.policy.backbone.action_in_proj.weight
     projections = student.flow_head.projection.weight, student.policy.head.projection.weight

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lerobot_policy_quantile.pretraining.generate import DataBudget
-from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, JOINT
+from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, JOINT, SPOTTING
 from lerobot_policy_quantile.pretraining.train import TrainingBudget
 from lerobot_policy_quantile.util.names import require_choice
 
@@ -59,15 +59,15 @@ BUDGETS = {
     ),
     "suites_more": PretrainingBudget(
         DataBudget(
-            static_shards=60,
+            static_shards=120,
             scenes_per_shard=100,
-            play_shards=20,
+            play_shards=36,
             held_out_shards=4,
             camera_size=CAMERA_SIZE,
-            suite_shards=30,
+            suite_shards=50,
             suite_held_out_shards=1,
         ),
-        TrainingBudget(updates=4500, batch=48, rate=5e-4, recipe=JOINT, suite_share=0.5),
+        TrainingBudget(updates=6500, batch=48, recipe=SPOTTING, suite_share=0.6),
     ),
     "suites_small": PretrainingBudget(
         DataBudget(

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from lerobot_policy_quantile.pretraining.gate import in_libero, things_in
 from lerobot_policy_quantile.pretraining.samples import STATIC, Samples
-from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, N_ACTION_STEPS, WEIGHTS
+from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, N_ACTION_STEPS
 from lerobot_policy_quantile.pretraining.train import TrainingBudget
 
 _CARD = """\
@@ -76,5 +76,5 @@ def data_card(samples: Samples, budget: TrainingBudget, seed: int, figures: dict
         batch=budget.batch,
         rate=budget.rate,
         figures="\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in figures.items()),
-        **WEIGHTS,
+        **budget.recipe.weights,
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from lerobot_policy_quantile.policy.base_checkpoint import FLOW_FILE
 from lerobot_policy_quantile.pretraining.samples import STATIC, Samples
-from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE, WEIGHTS
+from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 from lerobot_policy_quantile.pretraining.suite_samples import SUITES, SuiteSamples
 from lerobot_policy_quantile.pretraining.train import TrainingBudget
 
@@ -88,5 +88,5 @@ def suites_card(
         prompts=budget.recipe.n_prompts or "no",
         flow_file=FLOW_FILE,
         figures="\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in figures.items()),
-        **WEIGHTS,
+        **budget.recipe.weights,
     )
