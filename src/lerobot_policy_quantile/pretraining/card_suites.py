@@ -1,7 +1,6 @@
 """The data card of a base that was pretrained on all four LIBERO suites, computed from the data."""
 
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 
@@ -21,8 +20,8 @@ license: apache-2.0
 # Base checkpoint of the tiny variant, all four LIBERO suites
 
 A miniature of a pretrained pi0.5 for experiments on a CPU: SigLIP, Gemma and action expert at {parameters:.1f} M
-parameters, trained together on scripted data, by direct answers and by flow matching. Made by `qhead pretrain --budget
-suites --seed {seed}`.
+parameters, trained together on scripted data, by direct answers and by flow matching. Made by `qhead pretrain` from
+seed {seed}.
 
 ## What it has seen
 
@@ -83,7 +82,7 @@ def suites_card(
         updates=budget.updates,
         batch=budget.batch,
         share=budget.suite_share,
-        start="from random weights" if budget.start is None else f"going on from {Path(budget.start).name}",
+        start="from random weights" if budget.start is None else "going on from an earlier checkpoint",
         rate=budget.rate,
         prompts=budget.recipe.n_prompts or "no",
         flow_file=FLOW_FILE,

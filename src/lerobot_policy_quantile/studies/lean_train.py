@@ -1,15 +1,24 @@
-"""LeRobot's trainer, reading the actions of a chunk without the pictures beside them.
+"""LeRobot's trainer, decoding fewer pictures.
 
 `python -m lerobot_policy_quantile.studies.lean_train` takes the options of `lerobot-train` and trains on the same
 samples. LeRobot 0.6 decodes the pictures of all rows of a chunk to read its actions from a dataset that stores
-pictures: ten times as many as the sample needs, and more work than an update of the tiny policy.
+pictures: ten times as many as the sample needs, and more work than an update of the tiny policy. Here actions are read
+without pictures, and with `--policy.prefix_cache=FOLDER` decoded pictures are kept in that folder.
 """
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from lerobot.datasets.dataset_reader import DatasetReader
 from torch import Tensor
+
+from lerobot_policy_quantile.policy.prefix_reuse import IN_MEMORY
+from lerobot_policy_quantile.studies.lean_pictures import with_kept_pictures
+
+CACHE = "--policy.prefix_cache="
 
 
 def read_columns(reader: Any, query_indices: dict[str, list[int]]) -> dict[str, Tensor]:
@@ -34,6 +43,20 @@ def _column(reader: Any, key: str) -> Any:
     return columns[key]
 
 
+def keep_pictures(words: Sequence[str]) -> None:
+    """Let LeRobot's datasets keep decoded pictures in the folder of the prefix cache, if the options name one."""
+    folders = [word.removeprefix(CACHE) for word in words if word.startswith(CACHE)]
+    if not folders or folders[-1] == IN_MEMORY:
+        return
+    load = DatasetReader._load_hf_dataset
+    folder = Path(folders[-1])
+
+    def load_keeping(reader: Any) -> Any:
+        return with_kept_pictures(load(reader), reader._meta.features, folder)
+
+    DatasetReader._load_hf_dataset = load_keeping
+
+
 def main() -> None:
     """Train."""
     from lerobot.scripts.lerobot_train import main as train
@@ -42,6 +65,7 @@ def main() -> None:
 
     _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
     DatasetReader._query_hf_dataset = read_columns
+    keep_pictures(sys.argv[1:])
     train()
 
 
