@@ -20,13 +20,13 @@ from lerobot_policy_quantile.pretraining.auxiliary import Spotter
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS
 from lerobot_policy_quantile.pretraining.checkpoint import write_checkpoint
 from lerobot_policy_quantile.pretraining.generate import DataBudget, SuiteShard, suite_files
-from lerobot_policy_quantile.pretraining.joint_batches import JointBatches
+from lerobot_policy_quantile.pretraining.joint_batches import NEAR_WEIGHT, JointBatches, SuiteBatches
 from lerobot_policy_quantile.pretraining.ranges import statistics_of
 from lerobot_policy_quantile.pretraining.samples import STATIC, THINGS, Samples
 from lerobot_policy_quantile.pretraining.student import JOINT, Student, base_config, processors
 from lerobot_policy_quantile.pretraining.suite_proof import ProofChoice, head_folders
-from lerobot_policy_quantile.pretraining.suite_samples import SUITES, SuiteSamples
-from lerobot_policy_quantile.pretraining.targets import ABSENT, PLACES, suite_targets_of, targets_of
+from lerobot_policy_quantile.pretraining.suite_samples import SUITE_KINDS, SUITES, SuiteSamples
+from lerobot_policy_quantile.pretraining.targets import ABSENT, PLACES, SPOTTED, suite_targets_of, targets_of
 from lerobot_policy_quantile.pretraining.train import LOG, Trainer
 
 SIZE, SIDE = 96, 6
@@ -67,6 +67,7 @@ def suites(count=12):
         suite=np.arange(count, dtype=np.int8) % 4,
         target=rng.uniform(-0.3, 0.3, (count, 3)).astype(np.float32),
         destination=rng.uniform(-0.3, 0.3, (count, 3)).astype(np.float32),
+        kinds=np.full((count, len(SUITE_KINDS), 3), np.nan, np.float32),
         actions=rng.uniform(-0.9, 0.9, (count, 10, 7)).astype(np.float32),
         valid=np.arange(10) < rng.integers(1, 11, (count, 1)),
         **_cameras(count, rng),
@@ -110,6 +111,31 @@ def test_every_part_of_a_batch_has_the_same_share_of_suites():
     numbers = [int(whole["task"][row].split()[2]) for row in own]
     torch.testing.assert_close(whole["action"][own], torch.from_numpy(suites().actions[numbers]))
     torch.testing.assert_close(~whole["action_is_pad"][own], torch.from_numpy(suites().valid[numbers]))
+
+
+def test_moments_that_decide_a_grasp_are_drawn_more_often():
+    samples = suites()
+    samples.state[:, 6:] = [0.04, -0.04]
+    samples.state[:, :3] = samples.target + 1.0
+    samples.state[3, :3] = samples.target[3] + 0.02
+    batches = SuiteBatches(samples, lambda raw: raw, SIDE)
+    drawn = np.bincount(batches.choose(4000, np.random.default_rng(0)), minlength=len(samples))
+    share = NEAR_WEIGHT / (NEAR_WEIGHT + len(samples) - 1)
+    assert abs(drawn[3] / 4000 - share) < 0.03
+    assert (drawn > 0).all()
+    samples.state[3, 6:] = [0.01, -0.01]  # holding, or fingers shut
+    shut = SuiteBatches(samples, lambda raw: raw, SIDE).choose(4000, np.random.default_rng(0))
+    assert abs((shut == 3).mean() - 1 / len(samples)) < 0.03
+
+
+def test_things_of_the_suites_are_found_where_there_is_one_of_their_kind():
+    samples = suites()
+    samples.kinds[2, SUITE_KINDS.index("plate")] = samples.target[2]
+    found = suite_targets_of(samples, np.array([2]), SIDE)
+    plate = SPOTTED.index("plate")
+    assert found.patch[0, :, plate].tolist() == found.aim_patch[0, :, 0].tolist()
+    torch.testing.assert_close(found.offset[0, :, plate], found.aim_offset[0, :, 0])
+    assert (np.delete(found.patch.numpy(), plate, axis=2) == ABSENT).all()
 
 
 def test_aims_are_what_is_taken_and_where_it_goes():

@@ -11,7 +11,7 @@ from lerobot_policy_quantile.policy.base_checkpoint import FLOW_FILE
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW
 from lerobot_policy_quantile.pretraining.suite_play import suite_play
-from lerobot_policy_quantile.pretraining.suite_samples import SUITES
+from lerobot_policy_quantile.pretraining.suite_samples import BASKET, SUITE_KINDS, SUITES
 from lerobot_policy_quantile.pretraining.train import LOG
 from lerobot_policy_quantile.scenes.experts.aims import aims
 from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
@@ -76,6 +76,9 @@ def test_samples_depend_on_their_generator_alone_and_hold_true_states(scene):
     assert (first.state[:, 2] > 0.9).all()
     assert first.valid[:, 0].all()
     assert np.abs(first.actions).max() <= 1
+    bowl, basket = (first.kinds[:, SUITE_KINDS.index(kind)] for kind in ("akita_black_bowl", BASKET))
+    np.testing.assert_array_equal(bowl, first.target)
+    assert np.isnan(basket).all()
 
 
 @pytest.mark.slow

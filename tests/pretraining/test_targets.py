@@ -8,7 +8,7 @@ import torch
 from lerobot_policy_quantile.pretraining.auxiliary import Spotter
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW, project
 from lerobot_policy_quantile.pretraining.samples import EMBEDDED_THINGS, THINGS, SampleList, first_actions
-from lerobot_policy_quantile.pretraining.targets import ABSENT, draw_named, patch_targets, targets_of
+from lerobot_policy_quantile.pretraining.targets import ABSENT, PLACES, draw_named, patch_targets, targets_of
 from lerobot_policy_quantile.scenes.embedded import start_of
 from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA
 from lerobot_policy_quantile.scenes.staging import EmbeddedStage
@@ -81,7 +81,7 @@ def test_distances_are_from_the_hand_in_tenths_of_a_metre(plain):
     targets = targets_of(samples, np.array([0]), np.array([THINGS.index("milk carton")]), 6)
     expected = np.concatenate([samples.things[0, 1], samples.goal[0]]) - np.tile(samples.state[0, :3], 2)
     np.testing.assert_allclose(targets.relative[0], 10 * expected, rtol=1e-5)
-    assert targets.patch.shape == (1, 2, len(THINGS) + 1)
+    assert targets.patch.shape == (1, 2, PLACES)
     absent = targets.patch == ABSENT
     assert absent[..., EMBEDDED_THINGS:-1].all()  # LIBERO's things are not in this scene
     assert not absent[..., :EMBEDDED_THINGS].any()

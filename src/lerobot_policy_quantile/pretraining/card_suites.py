@@ -44,7 +44,7 @@ LIBERO's placement sampler. No stored initial state was used, no demonstration b
 jittered, {prompts} prompts. Two action losses over one prefix pass: pinball loss of a direct pass (weight {action}) and
 flow matching (weight {flow}), each with its own output projection. The policy in this folder has the direct one;
 `{flow_file}` holds that of flow matching, which `load_base_weights` gives to flow heads. Auxiliary losses on
-**privileged positions** that only a simulator knows: patches of the embedded scene's things ({spot}), patches of what
+**privileged positions** that only a simulator knows: patches of all things ({spot}), patches of what
 is to be taken now and of where it goes ({named}), and how far both are from the hand ({distance}). Their heads are not
 in the file.
 

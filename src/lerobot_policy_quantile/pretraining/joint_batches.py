@@ -13,6 +13,9 @@ from lerobot_policy_quantile.pretraining.targets import Targets, suite_targets_o
 from lerobot_policy_quantile.scenes.contract import Array
 
 AIMS = 2
+NEAR, OPEN = 0.1, 0.07
+"""Metres from hand to target, and between the fingers: moments that decide a grasp. They are drawn more often."""
+NEAR_WEIGHT = 3.0
 
 
 class SuiteBatches:
@@ -20,6 +23,13 @@ class SuiteBatches:
 
     def __init__(self, samples: SuiteSamples, before: Any, patches_per_side: int) -> None:
         self._samples, self._before, self._side = samples, before, patches_per_side
+        near = np.linalg.norm(samples.target - samples.state[:, :3], axis=1) < NEAR
+        deciding = near & (samples.state[:, 6] - samples.state[:, 7] > OPEN)
+        self._until = np.cumsum(np.where(deciding, NEAR_WEIGHT, 1.0))
+
+    def choose(self, size: int, rng: np.random.Generator) -> Int[Array, " b"]:
+        """Samples, those that decide a grasp more often."""
+        return np.searchsorted(self._until, rng.random(size) * self._until[-1], side="right")
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -55,7 +65,7 @@ class JointBatches:
         """The batch of a key, or the share of one of several processes."""
         rng = np.random.default_rng(key)
         rows, named = self._embedded.choose(size, rng)
-        suite_rows = rng.integers(len(self._suites), size=size)
+        suite_rows = self._suites.choose(size, rng)
         first, last, _ = part.indices(size)
         begin, end = int(first * self._share), int(last * self._share)
         jitter = np.random.default_rng([*key, first])

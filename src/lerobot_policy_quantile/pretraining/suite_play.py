@@ -13,12 +13,13 @@ from jaxtyping import Float
 
 from lerobot_policy_quantile.pretraining.samples import CHUNK
 from lerobot_policy_quantile.pretraining.scenes_play import EVERY, chunk_of
-from lerobot_policy_quantile.pretraining.suite_samples import SUITES, SuiteSamples
+from lerobot_policy_quantile.pretraining.suite_samples import SUITE_KINDS, SUITES, SuiteSamples
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.experts.aims import aims
 from lerobot_policy_quantile.scenes.experts.disturbance import Executed, Kicks, Misses, Noise
 from lerobot_policy_quantile.scenes.experts.style import Style
 from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
+from lerobot_policy_quantile.scenes.experts.view import View
 from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA
 from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
 
@@ -108,9 +109,19 @@ def _drive(scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, step
     return record
 
 
+def _kinds(view: View) -> Float[Array, "k 3"]:
+    places = np.full((len(SUITE_KINDS), 3), np.nan)
+    kinds = [view.kind(name) for name in view.names]
+    for name, kind in zip(view.names, kinds, strict=True):
+        if kind in SUITE_KINDS and kinds.count(kind) == 1:
+            places[SUITE_KINDS.index(kind)] = view.position(name)
+    return places
+
+
 def _row(scene: LiberoScene, expert: TaskExpert, cameras: _Cameras) -> dict[str, Any]:
     target, destination = aims(expert)
     numbers = {"state": scene.state(), "target": target, "destination": destination, **cameras.poses}
+    numbers["kinds"] = _kinds(expert.view)
     row: dict[str, Any] = {name: value.astype(np.float32) for name, value in numbers.items()}
     row |= {"instruction": np.array(scene.instruction), "suite": np.array(SUITES.index(scene.suite), dtype=np.int8)}
     return row | scene.frames()

@@ -1,6 +1,6 @@
 """Training targets of samples: the named object, its labels, and positions.
 
-Axes: b batch, c camera, t object or the basket (last), a aim: the named object, and in joint training also where it
+Axes: b batch, c camera, t thing (in the order of `SPOTTED`), a aim: the named object, and in joint training also where it
 goes.
 """
 
@@ -14,11 +14,14 @@ from torch import Tensor
 
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW, project
 from lerobot_policy_quantile.pretraining.samples import STATIC, THINGS, Samples
-from lerobot_policy_quantile.pretraining.suite_samples import SuiteSamples
+from lerobot_policy_quantile.pretraining.suite_samples import SUITE_KINDS, SuiteSamples
 from lerobot_policy_quantile.scenes.contract import Array
+from lerobot_policy_quantile.scenes.embedded import NAMES
 
 CAMERAS = ("external", "wrist")
-PLACES = len(THINGS) + 1
+SPOTTED = (*NAMES.values(), *SUITE_KINDS)
+"""Everything that the vision tower learns to find; the basket is the last."""
+PLACES = len(SPOTTED)
 RELATIVE_UNIT = 0.1
 """Metres per unit of the regressed positions."""
 
@@ -76,7 +79,8 @@ def patch_targets(
 
 def targets_of(samples: Samples, rows: Int[Array, " b"], named: Int[Array, " b"], side: int, aims: int = 1) -> Targets:
     """All auxiliary targets of a batch; `side` patches per picture side. Of two aims the second is the basket."""
-    points = np.concatenate([samples.things[rows], samples.goal[rows][:, None]], axis=1).astype(np.float64)
+    points = np.full((len(rows), PLACES, 3), np.nan)
+    points[:, : len(THINGS)], points[:, -1] = samples.things[rows], samples.goal[rows]
     patches, offsets = _in_cameras(samples, rows, points, side)
     hand = samples.state[rows, :3]
     away = np.concatenate([samples.things[rows, named] - hand, samples.goal[rows] - hand], axis=1)
@@ -93,14 +97,16 @@ def targets_of(samples: Samples, rows: Int[Array, " b"], named: Int[Array, " b"]
 
 def suite_targets_of(samples: SuiteSamples, rows: Int[Array, " b"], side: int) -> Targets:
     """The same in LIBERO's suites, with both aims; of the embedded scene's objects none is there."""
-    points = np.stack([samples.target[rows], samples.destination[rows]], axis=1).astype(np.float64)
-    patches, offsets = _in_cameras(samples, rows, points, side)
-    away = (points - samples.state[rows, None, :3]).reshape(len(rows), 6)
+    things = np.full((len(rows), PLACES, 3), np.nan)
+    things[:, -len(SUITE_KINDS) :] = samples.kinds[rows]
+    aimed = np.stack([samples.target[rows], samples.destination[rows]], axis=1).astype(np.float64)
+    patches, offsets = _in_cameras(samples, rows, np.concatenate([things, aimed], axis=1), side)
+    away = (aimed - samples.state[rows, None, :3]).reshape(len(rows), 6)
     return Targets(
-        torch.full((len(rows), len(CAMERAS), PLACES), ABSENT),
-        torch.zeros(len(rows), len(CAMERAS), PLACES, 2),
-        torch.from_numpy(patches),
-        torch.from_numpy(offsets).float(),
+        torch.from_numpy(patches[..., :PLACES].copy()),
+        torch.from_numpy(offsets[..., :PLACES, :].copy()).float(),
+        torch.from_numpy(patches[..., PLACES:].copy()),
+        torch.from_numpy(offsets[..., PLACES:, :].copy()).float(),
         torch.from_numpy(away / RELATIVE_UNIT).float(),
     )
 
