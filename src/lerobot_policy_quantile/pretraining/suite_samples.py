@@ -1,6 +1,7 @@
 """Samples of LIBERO's suites: images, the instruction, the scripted expert's actions, and privileged positions.
 
-Axes: n sample, h chunk step, d action dim, k kind of object (in the order of `SUITE_KINDS`). Heights are the simulator's own: suites stand on different grounds.
+Axes: n sample, h chunk step, d action dim, k kind of object (in the order of `SUITE_KINDS`). Heights
+are the simulator's own: suites stand on different grounds.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Training targets of samples: the named object, its labels, and positions.
 
-Axes: b batch, c camera, t thing (in the order of `SPOTTED`), a aim: the named object, and in joint training also where it
-goes.
+Axes: b batch, c camera, t thing (in the order of `SPOTTED`), a aim: the named object, and in joint training also
+where it goes.
 """
 
 from collections.abc import Sequence
