@@ -22,7 +22,7 @@ import numpy as np
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from scripts.hostile_clocks import HOUR, ClientClock
 from scripts.serving_process import ServerProcess, VitalSigns, cpu_seconds, serving
-from scripts.soak_clients import DRIFTS, FAULTS, SoakTime, hostile, robot, visitor
+from scripts.soak_clients import DRIFTS, FAULTS, LEAST_PAUSE, SoakTime, hostile, robot, visitor
 
 GROWTH = {"own_mib": 16.0, "descriptors": 8, "threads": 4}
 """Most that may be added between the first and the last sixth of the judged time."""
@@ -36,6 +36,8 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=5.0, help="seconds between a client's requests")
     parser.add_argument("--out", type=Path, default=Path("runs/soak"))
     options = parser.parse_args()
+    if options.pause < LEAST_PAUSE:
+        parser.error(f"--pause must be at least {LEAST_PAUSE:g} s; got {options.pause:g}")
     options.out.mkdir(parents=True, exist_ok=True)
     log = options.out / "log"
     with serving(base_checkpoint(), log=log) as server:
@@ -64,7 +66,7 @@ def main() -> int:
 
 
 def begin(url: str, soak: SoakTime, visitors: int) -> list[tuple[threading.Thread, Counter[str]]]:
-    """All clients, each in a thread with a counter of its own; robots' clocks are set at half-time, two on, two back."""
+    """All clients, each in a thread with a counter of its own; at half-time two clocks are set on and two back."""
     half = (soak.until - soak.began) / 2
     clocks = [ClientClock(ppm, HOUR if place % 3 else -HOUR, half) for place, ppm in enumerate(DRIFTS)]
     tasks: list[tuple[Callable[..., None], tuple[Any, ...]]] = [

@@ -26,6 +26,8 @@ DRIFTS = (-200.0, 200.0, -800.0, 800.0)
 """Parts per million; with the last two, two hours move a clock as far as eight hours at 200."""
 OLD_EVERY = 20
 """One of so many requests of a robot was `MAX_AGE` and a half on its way."""
+LEAST_PAUSE = 2 * MAX_AGE
+"""Between requests: an old one was sent after the one before, or its clock would seem to have been set back."""
 FLOOD_SECONDS, FLOODING = 3.0, 2
 
 

@@ -91,8 +91,8 @@ class WatchedConnection(ServerConnection):
     def process_event(self, event: Any) -> None:
         """Count frames and the handshake; a data frame without the final flag leaves the message incomplete.
 
-        The library's parser refers to the last frame until the next one is complete, and a client that sends nothing
-        more would keep a message of its in memory. It keeps an empty frame instead.
+        The library's parser refers to a frame until the next one is complete, be it the pong to a ping: a message per
+        client for up to 20 s. It is left with an empty frame.
         """
         self._events += 1
         self._handshakes.end(self)
