@@ -1,4 +1,7 @@
-"""Clients for `make serve-hostile`: floods, silent connections, sessions that nobody uses, large pictures."""
+"""Clients for `make serve-hostile` and `make soak`.
+
+Floods, broken messages, silent connections, sessions that nobody uses, large pictures.
+"""
 
 import multiprocessing
 import socket
@@ -31,7 +34,7 @@ def flooding(url: str, kind: str, connections: int) -> Iterator[Callable[[], int
     """
     context = multiprocessing.get_context("fork")
     stop, closed = context.Event(), context.Value("i", 0)
-    process = context.Process(target=_flood_all, args=(url, kind, connections, stop, closed), daemon=True)
+    process = context.Process(target=_flood_and_count, args=(url, kind, connections, stop, closed), daemon=True)
     process.start()
     try:
         yield lambda: int(closed.value)
@@ -40,8 +43,18 @@ def flooding(url: str, kind: str, connections: int) -> Iterator[Callable[[], int
         process.join(20)
 
 
-def _flood_all(url: str, kind: str, connections: int, stop: Any, closed: Any) -> None:
-    def flood() -> None:
+def _flood_and_count(url: str, kind: str, connections: int, stop: Any, closed: Any) -> None:
+    def count() -> None:
+        with closed.get_lock():
+            closed.value += 1
+
+    flood(url, kind, connections, stop, count)
+
+
+def flood(url: str, kind: str, connections: int, stop: Any, closed: Callable[[], object]) -> None:
+    """Flood until the event `stop` is set; `closed` is called whenever the server has closed a connection."""
+
+    def one() -> None:
         while not stop.is_set():
             try:
                 with RawWebSocket(url, timeout=5.0) as client:
@@ -50,15 +63,25 @@ def _flood_all(url: str, kind: str, connections: int, stop: Any, closed: Any) ->
                     while not stop.is_set():
                         client.send_raw(FLOODS[kind])
             except (OSError, EOFError):
-                with closed.get_lock():
-                    closed.value += 1
+                closed()
                 stop.wait(0.25)
 
-    threads = [threading.Thread(target=flood, daemon=True) for _ in range(connections)]
+    threads = [threading.Thread(target=one, daemon=True) for _ in range(connections)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def break_off(url: str, size: int) -> bool:
+    """Announce a message of `size` bytes, send a part of it and leave; whether the server took it."""
+    try:
+        with RawWebSocket(url, timeout=5.0) as client:
+            client.receive()
+            client.send_raw(encode(b"\0" * size)[: size // 4])
+    except (OSError, EOFError):
+        return False
+    return True
 
 
 def open_and_leave(url: str, visitors: int, sessions: int) -> Counter[str]:

@@ -157,7 +157,7 @@ def memory(out: Path) -> list[Row]:
                     was[clients],
                     f"{peak / 1024:.1f} GB; {seen['answered']} answered, {seen['busy']} times busy",
                     "idle + 0.8 GB",
-                    peak < base + 0.8 * 1024 and seen["answered"] > 0,
+                    peak < base + 0.8 * 1024 and seen["answered"] == clients,
                 )
             )
     return rows

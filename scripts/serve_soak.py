@@ -1,16 +1,18 @@
-"""`make soak`: an hour of ordinary and bad clients; the server's memory, descriptors and threads must stay flat.
+"""`make soak`: hours of ordinary and bad clients; the server's memory, descriptors and threads must stay flat.
 
-Every client connects, asks a few times, resets, errs on purpose, breaks off without a word, and comes back. Vital signs
-are taken twice a minute; the first tenth of the time is warm-up and not judged.
+Visitors connect, ask a few times, reset, err on purpose, break off without a word, and come back. Robots stay, with
+clocks that drift and are set by an hour at half-time; none of their requests may be refused as `stale` but those that
+are. Now and then connections flood the server or break off in a large message. Vital signs are taken twice a minute;
+the first tenth of the time is warm-up and not judged.
 """
 
 import argparse
 import json
-import random
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,80 +20,73 @@ from typing import Any
 import numpy as np
 
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
-from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError
-from lerobot_policy_quantile.serving.protocol import RequestError
-from scripts.serving_process import ServerProcess, VitalSigns, observation, serving
+from scripts.hostile_clocks import HOUR, ClientClock
+from scripts.serving_process import ServerProcess, VitalSigns, cpu_seconds, serving
+from scripts.soak_clients import DRIFTS, FAULTS, LEAST_PAUSE, SoakTime, hostile, robot, visitor
 
 GROWTH = {"own_mib": 16.0, "descriptors": 8, "threads": 4}
 """Most that may be added between the first and the last sixth of the judged time."""
 
 
-def life(url: str, seed: int, pause: float, until: float, counts: dict[str, int]) -> None:
-    """One client after the other, until the time is over."""
-    choose, draw = random.Random(seed), np.random.default_rng(seed)
-    while time.monotonic() < until:
-        client = PolicyClient(url, timeout=30)
-        try:
-            _visit(client, choose, draw, pause, until, counts)
-        except ServerGoneError:
-            counts["gone"] += 1
-        finally:
-            if choose.random() < 0.5 and client._socket is not None:
-                client._socket.socket.close()  # breaks off without a word
-            client.close()
-            counts["visits"] += 1
-
-
-def _visit(
-    client: PolicyClient,
-    choose: random.Random,
-    draw: np.random.Generator,
-    pause: float,
-    until: float,
-    counts: dict[str, int],
-) -> None:
-    client.infer({}, reset=True, decoder=choose.choice(["median", "shared(l=0.1)", "density"]))
-    for number in range(choose.randint(5, 20)):
-        if time.monotonic() > until:
-            return
-        seen = observation(draw)
-        bad = choose.random() < 0.1
-        if bad:
-            seen["observation/state"] = np.full(8, np.nan)
-        try:
-            client.infer(seen, want=["quantiles", "spread"], sequence=number, sent=time.monotonic())
-            counts["answers"] += 1
-        except RequestError as error:
-            counts[f"error {error.kind}"] = counts.get(f"error {error.kind}", 0) + 1
-        time.sleep(pause)
-
-
 def main() -> int:
-    """Exit code 0 if everything stayed flat."""
+    """Exit code 0 if everything stayed flat and nobody was refused without cause."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--pause", type=float, default=2.0, help="seconds between a client's requests")
+    parser.add_argument("--minutes", type=float, default=120.0)
+    parser.add_argument("--visitors", type=int, default=4)
+    parser.add_argument("--pause", type=float, default=5.0, help="seconds between a client's requests")
     parser.add_argument("--out", type=Path, default=Path("runs/soak"))
     options = parser.parse_args()
+    if options.pause < LEAST_PAUSE:
+        parser.error(f"--pause must be at least {LEAST_PAUSE:g} s; got {options.pause:g}")
     options.out.mkdir(parents=True, exist_ok=True)
-    counts = {"answers": 0, "visits": 0, "gone": 0}
-    with serving(base_checkpoint(), log=options.out / "log") as server:
-        until = time.monotonic() + 60 * options.minutes
-        arguments = (options.pause, until, counts)
-        threads = [
-            threading.Thread(target=life, args=(server.url, n, *arguments), daemon=True) for n in range(options.clients)
-        ]
-        for thread in threads:
-            thread.start()
-        signs = watch(server, until, options.minutes, options.out / "signs.csv")
-        for thread in threads:
-            thread.join(30)
+    log = options.out / "log"
+    with serving(base_checkpoint(), log=log) as server:
+        began, used = time.monotonic(), cpu_seconds(server.pid)
+        soak = SoakTime(began, began + 60 * options.minutes, options.pause)
+        clients = begin(server.url, soak, options.visitors)
+        signs = watch(server, soak.until, options.minutes, options.out / "signs.csv")
+        for thread, _ in clients:
+            thread.join(60)
         alive = server.alive()
-    report = {"minutes": round(signs[-1][0], 1), **counts, **judged(signs, options.minutes), "alive": alive}
+        used = cpu_seconds(server.pid) - used if alive else 0.0
+    seen = sum((seen for _, seen in clients), Counter(dict.fromkeys(FAULTS, 0)))
+    report = {
+        "minutes": round(signs[-1][0], 1),
+        "seen": {name: seen[name] for name in sorted({*seen, *FAULTS})},
+        **judged(signs, options.minutes),
+        "server_cores": round(used / (time.monotonic() - began), 4),
+        "tracebacks": log.read_text().count("Traceback"),
+        "log_lines": len(log.read_text().splitlines()),
+        "alive": alive,
+        "unfinished": sum(thread.is_alive() for thread, _ in clients),
+    }
     print(json.dumps(report, indent=2))
     (options.out / "soak.json").write_text(json.dumps(report, indent=2) + "\n")
-    return 0 if alive and report["flat"] and not counts["gone"] else 1
+    return 0 if passes(report) else 1
+
+
+def begin(url: str, soak: SoakTime, visitors: int) -> list[tuple[threading.Thread, Counter[str]]]:
+    """All clients, each in a thread with a counter of its own; at half-time two clocks are set on and two back."""
+    half = (soak.until - soak.began) / 2
+    clocks = [ClientClock(ppm, HOUR if place % 3 else -HOUR, half) for place, ppm in enumerate(DRIFTS)]
+    tasks: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+        *((visitor, (url, seed, soak)) for seed in range(visitors)),
+        *((robot, (url, clock, soak)) for clock in clocks),
+        (hostile, (url, soak)),
+    ]
+    clients = []
+    for task, arguments in tasks:
+        seen = Counter[str]()
+        thread = threading.Thread(target=task, args=(*arguments, seen), daemon=True)
+        thread.start()
+        clients.append((thread, seen))
+    return clients
+
+
+def passes(report: dict[str, Any]) -> bool:
+    """Whether the server lives, stayed flat, and did nothing that it must not."""
+    faults = sum(report["seen"][name] for name in FAULTS) + report["tracebacks"] + report["unfinished"]
+    return bool(report["alive"] and report["flat"] and not faults and report["seen"].get("answers"))
 
 
 def watch(server: ServerProcess, until: float, minutes: float, file: Path) -> list[tuple[float, VitalSigns]]:

@@ -1,6 +1,8 @@
 """What the server holds at once is bounded in bytes."""
 
 import threading
+import tracemalloc
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from lerobot_policy_quantile.serving.byte_budget import LARGE, ByteBudget, Unrea
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.protocol import ErrorKind, RequestError
 from lerobot_policy_quantile.serving.wire import pack
+from scripts.hostile_clients import break_off
 from scripts.raw_websocket import BINARY, RawWebSocket, encode
 from tests.support.fake_model import ACTION_DIM, CAMERAS, STEPS, FakeModel, request
 from tests.support.running_server import running
@@ -107,3 +110,26 @@ def test_pipelined_large_requests_are_all_answered():
         assert [client.receive().opcode for _ in frames] == [BINARY] * 4
         sender.join()
         wait_until(lambda: server.server._budget.held == 0, "all bytes returned")
+
+
+def test_clients_that_were_answered_and_stay_hold_no_message():
+    """Eight messages of 3 MiB; the websocket library's parser would keep each until its client's next frame."""
+    with running(FakeModel()) as server, ExitStack() as stay:
+        clients = [stay.enter_context(PolicyClient(server.url, timeout=PATIENCE)) for _ in range(9)]
+        observation = request(**LARGE_PICTURE)
+        tracemalloc.start()
+        try:
+            for client in clients[:8]:
+                assert client.infer(observation)["actions"].shape == (STEPS, ACTION_DIM)
+            clients[8].infer(request())  # the server is done with the others
+            held = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+    assert held < 8 * 2**20
+
+
+def test_a_large_message_that_breaks_off_is_freed():
+    with running(FakeModel()) as server:
+        assert break_off(server.url, 4 * LARGE)
+        wait_until(lambda: not server.server._open, "its end")
+        assert server.server._budget.held == 0

@@ -9,9 +9,13 @@ import pytest
 from lerobot_policy_quantile.adapters.replanning import ReplannedPolicy, parse_replan
 from lerobot_policy_quantile.contract import Chunk
 from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.serving.protocol import ErrorKind, RequestError
+from scripts import soak_clients
 from scripts.adaptive import LEAST, Episode, Way, doubt_of, row, thresholds
-from scripts.serve_soak import judged
+from scripts.hostile_clocks import ClientClock
+from scripts.serve_soak import judged, passes
 from scripts.serving_process import VitalSigns, vital_signs
+from scripts.soak_clients import FAULTS, ask
 
 
 def soak(own, resident=lambda minute: 900.0, descriptors=lambda minute: 11, threads=lambda minute: 5):
@@ -27,6 +31,43 @@ def test_a_leak_is_not_flat_even_while_the_kernel_takes_pages_of_files_back():
     assert judged(soak(lambda m: 500 + 3 * (m < 6)), 60)["flat"], "the first tenth is warm-up"
     assert not judged(soak(lambda m: 500, descriptors=lambda m: 11 + int(m / 5)), 60)["flat"]
     assert not judged(soak(lambda m: 500, threads=lambda m: 5 + int(m / 5)), 60)["flat"]
+
+
+def test_a_soak_fails_for_every_fault():
+    good = {
+        "seen": {"answers": 9, **dict.fromkeys(FAULTS, 0)},
+        "flat": True,
+        "alive": True,
+        "tracebacks": 0,
+        "unfinished": 0,
+    }
+    assert passes(good)
+    for name in FAULTS:
+        assert not passes(good | {"seen": good["seen"] | {name: 1}}), name
+    bad = {"flat": False, "alive": False, "tracebacks": 1, "unfinished": 1, "seen": dict.fromkeys(FAULTS, 0)}
+    for name, value in bad.items():
+        assert not passes(good | {name: value}), name
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(0.5, "false stale"), (1.5, "error stale")])
+def test_a_refusal_that_came_sooner_than_the_allowed_age_is_false(monkeypatch, seconds, outcome):
+    class Refusing:
+        now = 0.0
+
+        def infer(self, *_, **__):
+            self.now += seconds
+            raise RequestError(ErrorKind.STALE, "the observation is 1.2 s old")
+
+    client = Refusing()
+    monkeypatch.setattr(soak_clients, "time", SimpleNamespace(monotonic=lambda: client.now))
+    assert ask(client, {}, 1, sent=0.0) == outcome
+
+
+def test_a_robots_clock_drifts_and_is_set():
+    clock = ClientClock(-200.0, step=3600.0, set_at=5000.0)
+    assert clock.read(4000.0) - clock.read(0.0) == pytest.approx(3999.2)
+    assert clock.read(6000.0) - clock.read(0.0) == pytest.approx(9598.8)
+    assert [clock.was_set(now, 100.0) for now in (4999.0, 5001.0, 5101.0)] == [False, True, False]
 
 
 def test_own_memory_is_what_a_process_wrote_itself():

@@ -8,6 +8,7 @@ client that sends pings or fragments without end is closed before the library ha
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
@@ -88,12 +89,19 @@ class WatchedConnection(ServerConnection):
         return str(address[0]) if address else ""
 
     def process_event(self, event: Any) -> None:
-        """Count frames and the handshake; a data frame without the final flag leaves the message incomplete."""
+        """Count frames and the handshake; a data frame without the final flag leaves the message incomplete.
+
+        The library's parser refers to a frame until the next one is complete, be it the pong to a ping: a message per
+        client for up to 20 s. It is left with an empty frame.
+        """
         self._events += 1
         self._handshakes.end(self)
-        if isinstance(event, Frame) and event.opcode in _DATA:
-            self._between_fragments = not event.fin
-        super().process_event(event)
+        if not (isinstance(event, Frame) and event.opcode in _DATA):
+            super().process_event(event)
+            return
+        self._between_fragments = not event.fin
+        super().process_event(replace(event))
+        event.data = b""
 
     def data_received(self, data: bytes) -> None:
         """Close a flood unparsed; start the clock when bytes leave a frame or a message incomplete."""
