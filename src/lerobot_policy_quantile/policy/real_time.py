@@ -10,7 +10,9 @@ from typing import Any, cast
 
 import torch
 from jaxtyping import Float
+from lerobot.lerobot_types import TransitionKey
 from lerobot.policies.rtc import RTCConfig, RTCProcessor
+from lerobot.processor import NormalizerProcessorStep, create_transition
 from torch import Tensor
 
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
@@ -74,6 +76,20 @@ def handover_of(
         return None
     schedule = cast(Schedule, settings.prefix_attention_schedule.value.lower())
     return Handover(left_over, delay, schedule, settings.execution_horizon if horizon is None else horizon)
+
+
+def normalised_handover(left_over: Any, delay: int, processor: Any, config: QuantileConfig) -> Handover | None:
+    """The handover of left-over actions in the robot's units, by the processor's own normaliser of labels."""
+    left = torch.as_tensor(left_over, dtype=torch.float32)
+    if left.ndim != 2 or left.shape[1] != config.action_dim:
+        raise ValueError(f"left_over must have shape (t, {config.action_dim}); got {tuple(left.shape)}")
+    if not bool(torch.isfinite(left).all()):
+        raise ValueError("left_over must be finite; got NaN or infinity")
+    step = next(step for step in processor.steps if isinstance(step, NormalizerProcessorStep))
+    normalised = step(create_transition(action=left))[TransitionKey.ACTION]
+    settings = config.rtc_config or RTCConfig()
+    schedule = cast(Schedule, settings.prefix_attention_schedule.value.lower())
+    return Handover(normalised.cpu(), delay, schedule, settings.execution_horizon) if len(left) else None
 
 
 def predict_towards(

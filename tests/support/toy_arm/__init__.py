@@ -3,24 +3,16 @@
 import json
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lerobot.robots import Robot, RobotConfig
+from lerobot.robots import Robot
+
+from tests.support.toy_arm.config import ToyArmConfig
 
 JOINTS = ("shoulder.pos", "elbow.pos", "gripper.pos")
 CAMERA = "top"
-
-
-@RobotConfig.register_subclass("toy_arm")
-@dataclass
-class ToyArmConfig(RobotConfig):
-    """`journal` gets every action; after `actions` of them the arm stops the rollout as Ctrl-C would."""
-
-    journal: str = ""
-    actions: int = 30
 
 
 class ToyArm(Robot):
