@@ -33,7 +33,7 @@ def real_time_arms(
     for name, source in sources.items():
         if is_expert(source) or is_server(source):
             raise ValueError(f"--delay is for policy folders; got {name!r}")
-        head = _head(Path(source))
+        head = head_of(Path(source))
         possible = [rule for rule in rules if _NEEDS.get(rule, head) == head]
         if not possible:
             raise ValueError(
@@ -47,7 +47,7 @@ def real_time_arms(
     return arms
 
 
-def _head(folder: Path) -> str | None:
+def head_of(folder: Path) -> str | None:
     """The head of a policy of ours; None for any other type."""
     config = _config(folder)
     return str(config.get("head", "quantile")) if config["type"] == "quantile" else None
