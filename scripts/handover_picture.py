@@ -52,7 +52,7 @@ def picture() -> str:
         "Their ranks under the new law",
         x,
         Axis(0, 1, "rank"),
-        "Ranks of the old plan near 0.9; those of the executed chunk fall from there to the median's 0.5",
+        "Ranks of the old plan above 0.8; those of the executed chunk fall from there to the median's 0.5",
         width=420,
     )
     ranks.line(step, np.full(CHUNK, 0.5), "quantile", dash="4 3")

@@ -44,7 +44,7 @@ def test_heads_with_a_law_or_a_flow_support_rtc(head, able):
 
 def test_the_first_steps_are_the_left_over_and_the_last_are_the_policys_own(policy):
     own, old = ask(policy), ask(policy, seed=5)[0, 2:]
-    chunk = ask(policy, inference_delay=DELAY, prev_chunk_left_over=old)
+    chunk = ask(policy, inference_delay=DELAY, prev_chunk_left_over=old, execution_horizon=len(old))
     assert torch.equal(chunk[0, :DELAY], old[:DELAY])
     assert torch.equal(chunk[0, len(old) :], own[0, len(old) :])
     between = (chunk - own)[0, DELAY : len(old), :2]

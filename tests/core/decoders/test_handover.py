@@ -44,21 +44,25 @@ def test_without_a_left_over_the_chunk_is_the_decoders_own(name, seed):
     assert not result.surprise.any()
 
 
-@given(name=NAMES, seed=SEEDS, delay=DELAYS, schedule=RULES)
-def test_a_left_over_that_the_decoder_would_choose_itself_changes_nothing(name, seed, delay, schedule):
+@given(name=NAMES, seed=SEEDS, delay=DELAYS, steps=st.integers(1, H), schedule=RULES)
+def test_a_left_over_that_the_decoder_would_choose_itself_changes_nothing(name, seed, delay, steps, schedule):
     decoder, law, decoded = chunk(name, seed)
-    result = hand_over(decoded, law, [Handover(decoded.actions[0], delay, schedule)], decoder)
+    result = hand_over(decoded, law, [Handover(decoded.actions[0, :steps], delay, schedule)], decoder)
     torch.testing.assert_close(result.actions, decoded.actions, atol=1e-7, rtol=1e-7)
 
 
 @given(name=NAMES, seed=SEEDS, delay=DELAYS, steps=LENGTHS, schedule=RULES)
-def test_frozen_steps_are_the_left_over_exactly_and_what_has_none_is_the_decoders(name, seed, delay, steps, schedule):
+def test_frozen_steps_are_the_left_over_exactly_and_beyond_the_horizon_is_the_decoders(
+    name, seed, delay, steps, schedule
+):
     left = old_plan(steps, seed=seed)
     decoder, law, decoded = chunk(name, seed)
     result = hand_over(decoded, law, [Handover(left, delay, schedule)], decoder)
     frozen = min(delay, steps)
     assert torch.equal(result.actions[0, :frozen], left[:frozen])
-    assert torch.equal(result.actions[0, min(steps, H) :], decoded.actions[0, min(steps, H) :])
+    short = hand_over(decoded, law, [Handover(left, delay, schedule, 5)], decoder)
+    beyond = max(delay, 5) if schedule != "zeros" else delay
+    assert torch.equal(short.actions[0, beyond:], decoded.actions[0, beyond:])
 
 
 @given(
@@ -115,6 +119,16 @@ def test_ranks_relax_from_the_left_overs_to_the_decoders():
     expected = 0.5 + 0.4 * torch.tensor([1, 1, 0.8, 0.6, 0.4, 0.2, 0, 0])
     torch.testing.assert_close(result.ranks[0, :, 0], expected)
     torch.testing.assert_close(result.actions[0, :, 0], 2 * expected - 1)
+
+
+def test_a_short_rest_relaxes_over_the_horizon():
+    """As above with two left-over steps, both frozen: their distance of ranks, 0.4, is carried on and relaxes."""
+    levels = torch.linspace(0.025, 0.975, 21)
+    law = QuantileFunction(levels, (2 * levels - 1).expand(1, H, 1, 21))
+    decoder = parse_decoder("median").with_grippers([])
+    decoded = decoder.decode(law, episodes_from_seeds([0]))
+    result = hand_over(decoded, law, [Handover(torch.full((2, 1), 0.8), 2, "linear", 6)], decoder)
+    torch.testing.assert_close(result.ranks[0, :, 0], 0.5 + 0.4 * torch.tensor([1, 1, 0.8, 0.6, 0.4, 0.2, 0, 0]))
 
 
 def test_rows_do_not_see_each_other():

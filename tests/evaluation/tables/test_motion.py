@@ -45,6 +45,9 @@ def test_the_table_has_a_line_per_policy_and_nothing_for_runs_without_delay(tmp_
     assert lines[0].split()[:5] == ["scene", "policy", "decoder", "episodes", "success"]
     assert "ours/rank-4" in lines[1]
     assert "0.3 [0.176, 0.424]" in lines[1], "mean 0.3, sd 0.05, t(2) = 4.303"
+    others = [episode(files, index, policy="ours/swap-4") for index in range(3)]
+    names = [line.split()[1] for line in motion_table([*rows, *others], files).splitlines()[1:3]]
+    assert names == ["ours/rank-4", "ours/swap-4"], "one line each, whatever the order of the episodes"
     plain = [Row(**{**vars(row), "versions": {}}) for row in rows]
     assert motion_table(plain, files) == ""
     assert motion_table(rows, None) == ""

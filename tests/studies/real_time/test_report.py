@@ -8,6 +8,7 @@ from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.studies.real_time.cost import ReplanCost
 from lerobot_policy_quantile.studies.real_time.measures import PushReport
 from lerobot_policy_quantile.studies.real_time.report import (
+    SHADES,
     cells_of,
     cost_table,
     delay_figure,
@@ -49,7 +50,7 @@ def test_targets_are_held_against_swapping_and_no_delay(cells):
 
 def test_the_figure_has_a_line_per_handover(cells):
     svg = delay_figure("embedded", cells).svg_file()
-    assert svg.count("<path") == 4
+    assert svg.count("<path") == 4 + len(SHADES), "two handovers in two panels, and the legend"
     assert "Success: ours, median" in svg
 
 

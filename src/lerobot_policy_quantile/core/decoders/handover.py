@@ -31,7 +31,7 @@ class Handover:
     left_over  normalised actions from the step of the observation on; rows beyond the chunk are ignored
     delay      steps that will have been executed when the new chunk is ready: these are kept as they are
     schedule   weight of the left-over after the delay, as in LeRobot's RTC
-    horizon    the step at which the weight has reached zero, at most the length of the left-over
+    horizon    the step at which the weight has reached zero, at most the chunk's length
     """
 
     left_over: Float[Tensor, "t d"]
@@ -71,7 +71,7 @@ class Handover:
 
     def weights(self, chunk_size: int) -> Float[Tensor, " h"]:
         """w_h: 1 before the delay, then the schedule down to the horizon, 0 from there on."""
-        return handover_weights(self.schedule, self.delay, min(self.horizon, self.steps), chunk_size)
+        return handover_weights(self.schedule, self.delay, min(self.horizon, chunk_size), chunk_size)
 
 
 def without_padding(left_over: Float[Tensor, "t d"]) -> Float[Tensor, "t d"]:
@@ -121,6 +121,7 @@ def hand_over(
 
     Steps before the delay are the left-over, exactly. After them the rank is r + w (F(a) - r), r the decoder's own and
     F(a) the left-over's, which is clipped to the learned levels, or to r where the decoder itself goes farther out.
+    Beyond the end of the left-over F(a) - r is carried on, so that a short rest relaxes over the horizon all the same.
     A gripper keeps the decoder's rule. Only where that would take it across the middle of its range while the left-over
     is on the other side, it stays with the left-over, unless every learned quantile lies across.
     """
@@ -137,10 +138,15 @@ def hand_over(
     own = decoded.ranks
     bottom, top = torch.minimum(own, law.levels[0]), torch.maximum(own, law.levels[-1])
     theirs = decoder.rank_of(law, left).clamp(bottom, top)
-    ranks = torch.where(weight[..., None] > 0, own + weight[..., None] * (theirs - own), own)
+    last = (known.sum(1) - 1).clamp_min(0)
+    offset = theirs - own
+    carried = offset.gather(1, last[:, None, None].expand(-1, 1, action_dim))
+    offset = torch.where(known[..., None], offset, carried)
+    moved = torch.maximum(torch.minimum(own + weight[..., None] * offset, top), bottom)
+    ranks = torch.where(weight[..., None] > 0, moved, own)
 
     grippers = decoder.gripper_indices(action_dim)
-    held = _held_back(decoded.actions, left, low, high) & (weight[..., None] > 0)
+    held = _held_back(decoded.actions, left, low, high) & (known & (weight > 0))[..., None]
     ranks[..., grippers] = torch.where(held, theirs, own)[..., grippers]
 
     changed = frozen | (weight > 0)
@@ -179,4 +185,4 @@ def _in_rows(
         weight[row] = handover.weights(chunk_size)
     step = torch.arange(chunk_size)
     known = step < steps
-    return left, known, known & (step < delay), torch.where(known, weight, 0.0)
+    return left, known, known & (step < delay), weight

@@ -28,7 +28,7 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class Motion:
+class EpisodeMotion:
     """How one episode moved; NaN where nothing could be measured."""
 
     seam: float
@@ -39,7 +39,7 @@ class Motion:
     surprise: float
 
 
-MEASURES: dict[str, Callable[[Motion], float]] = {
+MEASURES: dict[str, Callable[[EpisodeMotion], float]] = {
     "seam": lambda motion: motion.seam,
     "action jerk": lambda motion: motion.action_jerk,
     "path jerk": lambda motion: motion.path_jerk,
@@ -49,14 +49,14 @@ MEASURES: dict[str, Callable[[Motion], float]] = {
 }
 
 
-def motion_of(row: Row, files: SideFiles) -> Motion | None:
+def motion_of(row: Row, files: SideFiles) -> EpisodeMotion | None:
     """Of an episode whose answers took time; None for any other, and where its side file is missing."""
     if "handover" not in row.versions or row.status == "error" or not files.path(row.key).is_file():
         return None
     arrays = files.read(row.key)
     motion = np.delete(np.arange(arrays["actions"].shape[1]), arrays["grippers"])
     rate = row.steps / row.simulated_seconds if row.simulated_seconds else math.nan
-    return Motion(
+    return EpisodeMotion(
         seam=_mean(arrays["seam_jumps"][:, motion]),
         action_jerk=_mean(np.diff(arrays["actions"][:, motion], n=3, axis=0) ** 2),
         path_jerk=_mean((rate**3 * np.diff(arrays["states"][:, HAND], n=3, axis=0)) ** 2),
@@ -68,13 +68,11 @@ def motion_of(row: Row, files: SideFiles) -> Motion | None:
 
 def motion_table(rows: Sequence[Row], files: SideFiles | None) -> str:
     """One line per scene, policy and decoder whose answers took time; empty where there is none."""
-    found = [
-        (row, motion) for row in sorted(rows, key=lambda row: row.key) if files and (motion := motion_of(row, files))
-    ]
+    found = [(row, motion) for row in sorted(rows, key=_group) if files and (motion := motion_of(row, files))]
     if not found:
         return ""
     lines: list[tuple[str, ...]] = [("scene", "policy", "decoder", "episodes", "success", *MEASURES)]
-    for group, members in groupby(found, lambda item: (item[0].key.scene, item[0].key.policy, item[0].key.decoder)):
+    for group, members in groupby(found, lambda item: _group(item[0])):
         judged = list(members)
         rate = wilson(sum(row.status == "success" for row, _ in judged) / len(judged), len(judged))
         success = f"{100 * rate.value:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
@@ -83,7 +81,11 @@ def motion_table(rows: Sequence[Row], files: SideFiles | None) -> str:
     return aligned(lines, left=3) + NOTE
 
 
-def paired_motion(a: Mapping[Episode, Motion], b: Mapping[Episode, Motion]) -> list[str]:
+def _group(row: Row) -> tuple[str, str, str]:
+    return row.key.scene, row.key.policy, row.key.decoder
+
+
+def paired_motion(a: Mapping[Episode, EpisodeMotion], b: Mapping[Episode, EpisodeMotion]) -> list[str]:
     """Differences A - B of every measure on the episodes that both have, in words."""
     shared = sorted(a.keys() & b.keys())
     found = []

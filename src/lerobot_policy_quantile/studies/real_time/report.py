@@ -8,7 +8,7 @@ from lerobot_policy_quantile.drawing.svg import PERCENT, Axis, Panel, data_range
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.intervals import paired_over_seeds, wilson
-from lerobot_policy_quantile.evaluation.tables.motion import MEASURES, Motion, interval, motion_of, spelled
+from lerobot_policy_quantile.evaluation.tables.motion import MEASURES, EpisodeMotion, interval, motion_of, spelled
 from lerobot_policy_quantile.studies.real_time.cost import ReplanCost
 from lerobot_policy_quantile.studies.real_time.measures import WINDOW, PushReport
 from lerobot_policy_quantile.util.tables import markdown
@@ -25,7 +25,7 @@ class Cell:
     handover: str
     delay: int
     rows: tuple[Row, ...]
-    motions: tuple[Motion, ...]
+    motions: tuple[EpisodeMotion, ...]
 
     def values(self, measure: str) -> list[float]:
         """One number per episode."""
@@ -34,7 +34,7 @@ class Cell:
 
 def cells_of(rows: Sequence[Row], files: SideFiles) -> list[Cell]:
     """The rows by what they have in common, in the order of policy, decoder, handover and delay."""
-    groups: dict[tuple[str, str, str, int], list[tuple[Row, Motion]]] = {}
+    groups: dict[tuple[str, str, str, int], list[tuple[Row, EpisodeMotion]]] = {}
     for row in rows:
         if (motion := motion_of(row, files)) is not None:
             name = row.key.policy.rpartition("/")[0]
