@@ -5,7 +5,7 @@ TEST_PROCESSES ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo picture study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize docs \
-	serve-load serve-fuzz serve-hostile soak study-kills adaptive format lock clean
+	serve-load serve-fuzz serve-hostile soak study-kills adaptive real-time format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ serve-hostile: .venv/.ready ## drift, floods, lockout, descriptors, memory, mixe
 
 adaptive: .venv/.ready ## adaptive replanning against fixed steps in the embedded scene; resumes; writes runs/adaptive/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.adaptive
+
+real-time: .venv/.ready ## chunks that join while the robot moves: delays, cost, surprise; resumes; writes docs/results/real_time.md (hours)
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.real_time
 
 study-kills: .venv/.ready ## the ablation study in miniature from start to table, killed twice on the way; writes runs/study-kills/ (minutes)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.study_kills

@@ -6,7 +6,8 @@ The robot's machine needs `piper_sdk` and OpenCV; the policy runs where `qhead s
 radians, the gripper in metres, as the demonstrations must have been recorded: start the server with --limits that fit
 the arm, and try with --simulate first. After each trial the operator says whether it succeeded; run the same command
 again to go on after a break, or with another --task and the same --out: `qhead table runs/piper` is the table over all
-tasks. `hold` commands the joints the arm has at that moment.
+tasks. The arm moves on while the next chunk is computed and takes over from what is left of the present one; it holds,
+by commanding the joints it has at that moment, only where the server takes longer than a chunk lasts.
 """
 
 import argparse
@@ -27,7 +28,8 @@ from lerobot_policy_quantile.serving.background_client import BackgroundClient
 from lerobot_policy_quantile.serving.client import PolicyClient
 from lerobot_policy_quantile.serving.robot_loop import LoopSettings, RobotLoop, RobotObservation
 
-HZ = 20
+HZ, STEPS = 20, 5
+"""Rate, and actions after which the next chunk is asked for, while the arm goes on with the present one."""
 CAMERAS = tuple(WIRE_NAMES.values())
 MILLIDEGREES = 1e3 * 180 / math.pi
 MICROMETRES = 1e6
@@ -128,7 +130,9 @@ def trial(
     """One trial, judged by the operator."""
     robot = Robot(arm, task)
     began = time.monotonic()
-    report = RobotLoop(robot, background, LoopSettings(hz=HZ, n_action_steps=10)).run(ticks=round(seconds * HZ))
+    report = RobotLoop(robot, background, LoopSettings(hz=HZ, n_action_steps=STEPS, real_time=True)).run(
+        ticks=round(seconds * HZ)
+    )
     answer = ""
     while answer not in ("y", "n"):
         answer = input(f"trial {key.index}: {report.executed} actions, {report.held} holds; success? [y/n] ").strip()

@@ -142,7 +142,7 @@ def check(line: str) -> None:
         program, arguments = "lerobot-train", arguments[arguments.index("lerobot-train") + 1 :]
     if program == "qhead":
         check_qhead(arguments)
-    elif program in ("lerobot-train", "lerobot-eval"):
+    elif program in ("lerobot-train", "lerobot-eval", "lerobot-rollout"):
         check_lerobot(program, arguments)
     elif program == "make":
         (target,) = arguments
@@ -170,17 +170,22 @@ def check_lerobot(program: str, arguments: list[str]) -> None:
     """By LeRobot's own parser. A saved policy's or run's file is not there: its options are read as the type's."""
     import lerobot.configs.eval
     import lerobot.configs.train
+    import lerobot.scripts.lerobot_rollout  # knows the robots
 
     _ = lerobot_policy_quantile.QuantileConfig  # registers policy type and scene
-    evaluation = program == "lerobot-eval"
-    config = lerobot.configs.eval.EvalPipelineConfig if evaluation else lerobot.configs.train.TrainPipelineConfig
+    evaluation, training = program == "lerobot-eval", program == "lerobot-train"
+    config = {
+        "lerobot-eval": lerobot.configs.eval.EvalPipelineConfig,
+        "lerobot-train": lerobot.configs.train.TrainPipelineConfig,
+        "lerobot-rollout": lerobot.scripts.lerobot_rollout.RolloutConfig,
+    }[program]
     files = ("--policy.path=", "--config_path=")
     options = [word for word in arguments if not word.startswith(files)]
     if not any(word.startswith("--policy.type=") for word in options):
         options.append("--policy.type=quantile")
     if evaluation and not any(word.startswith("--env.type=") for word in options):
         options.append("--env.type=embedded")
-    if not evaluation and not any(word.startswith("--dataset.repo_id=") for word in options):
+    if training and not any(word.startswith("--dataset.repo_id=") for word in options):
         options.append("--dataset.repo_id=you/your_dataset")
     draccus.parse(config, args=[*options, "--policy.device=cpu"])
 
@@ -201,6 +206,7 @@ def test_commands_are_spelled_right(line):
         ("qhead eval --polcy expert", "No such option: --polcy"),
         ("qhead study rum main", "no command rum"),
         ("lerobot-train --policy.type=quantile --policy.quantiles=21", "unrecognized arguments"),
+        ("lerobot-rollout --policy.path=a --robot.type=so101_follower --inference.type=rtcc", "invalid choice|rtcc"),
         ("lerobot-train --policy.type=quantile --policy.head=l3", "instantiate class QuantileConfig"),
         ("torchrun --nproc_per_node=2 lerobot-train --policy.type=quantil", "invalid choice|quantil"),
         ("make dmeo", "no make target dmeo"),

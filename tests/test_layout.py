@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import lerobot_policy_quantile
+from scripts import handover_picture
 from scripts.architecture_picture import PICTURE, layers, picture
 
 ROOT = Path(__file__).parent.parent
@@ -61,3 +62,8 @@ def test_no_two_modules_share_a_name_that_says_what_they_do():
 
 def test_the_picture_is_that_of_the_present_contracts():
     assert PICTURE.read_text() == picture(), "draw it anew with: python -m scripts.architecture_picture"
+
+
+def test_the_picture_of_two_chunks_is_drawn_by_the_present_code():
+    drawn = handover_picture.PICTURE.read_text()
+    assert drawn == handover_picture.picture(), "draw it anew with: python -m scripts.handover_picture"

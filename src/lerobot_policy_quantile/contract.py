@@ -7,11 +7,13 @@ Axes: h chunk step, d action dim, k level; y and x are pixels.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
+
+from lerobot_policy_quantile.util.names import require_choice
 
 Array = NDArray[Any]
 OWN_DECODER = "own"
@@ -82,6 +84,33 @@ class NotingWorld(Protocol):
         """What it noted since the last reset, for the episode's side file."""
 
 
+Handing = Literal["pause", "swap", "ensemble", "rank", "rtc"]
+HANDINGS: tuple[Handing, ...] = get_args(Handing)
+"""How a new chunk takes over from the old one where inference takes time (`evaluation.real_time`)."""
+
+
+@dataclass(frozen=True)
+class RealTime:
+    """That answers take time, in steps, and what the robot does meanwhile and afterwards."""
+
+    delay: int
+    handover: Handing
+
+    def __post_init__(self) -> None:
+        require_choice("handover", self.handover, HANDINGS)
+        if self.delay < 0:
+            raise ValueError(f"delay must be 0 or more steps; got {self.delay}")
+
+
+@dataclass(frozen=True)
+class LeftOver:
+    """What is left of the chunk being executed, from the step of the observation on, in the robot's action units."""
+
+    actions: Float[Array, "t d"]
+    delay: int
+    """Steps of it that will have been executed when the answer is there."""
+
+
 @dataclass(frozen=True)
 class Observation:
     """What a policy sees. `images` is empty for a policy that looks at none."""
@@ -89,6 +118,8 @@ class Observation:
     images: Images
     state: Float[Array, " s"]
     instruction: str
+    left_over: LeftOver | None = None
+    """None at the first chunk, and for a policy that begins every chunk anew."""
 
 
 class RawChunk(NamedTuple):
@@ -98,6 +129,8 @@ class RawChunk(NamedTuple):
     quantiles: Float[Array, "h d k"] | None = None
     ranks: Float[Array, "h d"] | None = None
     """At which rank of its law each action was read."""
+    surprise: float | None = None
+    """How far the left-over of the observation lies outside the law, in widths of it; None without either."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +139,8 @@ class Chunk:
 
     actions: Float[Array, "h d"]
     quantiles: Float[Array, "h d k"] | None = None
+    surprise: float | None = None
+    """As in `RawChunk`."""
 
     def __post_init__(self) -> None:
         if self.actions.ndim != 2 or not len(self.actions):
@@ -144,6 +179,19 @@ class Policy(Protocol):
 
     def close(self) -> None:
         """Free the model or the connection; the policy is not asked again."""
+
+
+@runtime_checkable
+class DelayedPolicy(Protocol):
+    """A policy whose answers take time in the closed loop."""
+
+    @property
+    def real_time(self) -> RealTime:
+        """How long they take, and what is executed meanwhile."""
+
+    @property
+    def grippers(self) -> tuple[int, ...]:
+        """Action dimensions that stay as they are while the robot stands still."""
 
 
 class UnusablePolicyError(ValueError):
@@ -195,6 +243,8 @@ class Spec:
     """Action dimensions that open and close: their spread says nothing about the path."""
     prompt_limit: PromptLimit | None = None
     """None for a policy that reads instructions of any length."""
+    left_over_bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Smallest and largest value of every coordinate of a left-over; None for a policy that takes none."""
 
 
 class Model(Protocol):

@@ -21,9 +21,9 @@ from lerobot_policy_quantile.backbone import Backbone, BackboneInputs, Prefix
 from lerobot_policy_quantile.backbone.weights import load_own_weights
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.core._devices import send
-from lerobot_policy_quantile.core.decoders import Decoder, parse_decoder
+from lerobot_policy_quantile.core.decoders import Decoder, Handover, parse_decoder
 from lerobot_policy_quantile.core.episode import Episode, unchanged_on_error
-from lerobot_policy_quantile.core.heads import Expert, Prediction, QuantileHead, training_loss
+from lerobot_policy_quantile.core.heads import Expert, QuantileHead, training_loss
 from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.policy.assembly import build_backbone, build_head
 from lerobot_policy_quantile.policy.checkpoint_config import (
@@ -32,7 +32,7 @@ from lerobot_policy_quantile.policy.checkpoint_config import (
     saved_config,
     stored_copula,
 )
-from lerobot_policy_quantile.policy.decoding import DecodedChunk, Distribution, decode_rows, in_action_units
+from lerobot_policy_quantile.policy.decoding import Decision, DecodedChunk, Distribution, decode_rows, in_action_units
 from lerobot_policy_quantile.policy.grippers import settle_grippers
 from lerobot_policy_quantile.policy.initial_weights import find_initial_weights
 from lerobot_policy_quantile.policy.label_noise import keep_labels, keyed_generator
@@ -41,6 +41,7 @@ from lerobot_policy_quantile.policy.model_card import lerobots_card, make_model_
 from lerobot_policy_quantile.policy.normalisation import exact_quantiles_of, put_statistics
 from lerobot_policy_quantile.policy.parameter_groups import parameter_groups
 from lerobot_policy_quantile.policy.prefix_reuse import PrefixReuse
+from lerobot_policy_quantile.policy.real_time import RTC_HEADS, RealTimeRequest, predict_towards
 from lerobot_policy_quantile.policy.tokenizer import load_tokenizer
 from lerobot_policy_quantile.policy.training_log import TrainingLog
 from lerobot_policy_quantile.policy.training_step import (
@@ -170,10 +171,30 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         self.backbone.optimize(packed=packed, int8=int8, compile=compile)
         return self
 
+    def supports_rtc(self) -> bool:
+        """Whether a chunk can take over from the rest of the last one: a point prediction has no law to place it in."""
+        return self.config.head in RTC_HEADS
+
     @torch.no_grad()
-    def predict_action_chunk(self, batch: dict[str, Tensor], **_: Any) -> Float[Tensor, "b h d"]:
-        """The next chunk, decoded, in normalised units, on the policy's device."""
-        return send(self._decode(batch)[0], self.noise_key.device)
+    def predict_action_chunk(
+        self,
+        batch: dict[str, Tensor],
+        *,
+        inference_delay: int | None = None,
+        prev_chunk_left_over: Float[Tensor, "..."] | None = None,
+        execution_horizon: int | None = None,
+        **_: Any,
+    ) -> Float[Tensor, "b h d"]:
+        """The next chunk, decoded, in normalised units, on the policy's device.
+
+        With LeRobot's RTC arguments it takes over from the rest of the last chunk: by ranks for the quantile head, by
+        LeRobot's own guidance for flow matching. `rtc_config` holds the schedule.
+        """
+        episodes = self._episodes_of(batch)
+        asked = RealTimeRequest(inference_delay, prev_chunk_left_over, execution_horizon)
+        with unchanged_on_error(episodes):
+            decision = self.decide(self.prefix(batch), episodes, handovers=asked.handovers(self.config, len(episodes)))
+        return send(decision.actions, self.noise_key.device)
 
     @torch.no_grad()
     def select_action(self, batch: dict[str, Tensor], **_: Any) -> Float[Tensor, "b d"]:
@@ -183,6 +204,10 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
             chunk = self.predict_action_chunk(batch)[:, : self.config.n_action_steps]
             self._action_queue.extend(chunk.unbind(1))
         return self._action_queue.popleft()
+
+    def drop_queued_actions(self) -> None:
+        """Forget the rest of the chunk, so that the next action is planned anew; the episodes go on."""
+        self._action_queue.clear()
 
     @staticmethod
     def begin_episode(seed: int) -> Episode:
@@ -212,15 +237,16 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         *,
         episodes: Sequence[Episode] | None = None,
         decoders: Sequence[Decoder | None] | None = None,
+        handovers: Sequence[Handover | None] | None = None,
     ) -> DecodedChunk:
         """`predict_distribution` with the ranks, and with a decoder of its own for every row that has one.
 
-        If it raises, the episodes have drawn nothing.
+        `handovers` joins rows to the rest of the chunk they are executing. If it raises, the episodes have drawn
+        nothing.
         """
         episodes = self._episodes_of(batch) if episodes is None else episodes
         with unchanged_on_error(episodes):
-            actions, prediction, ranks = self._decode(batch, episodes, decoders)
-            return in_action_units(actions, prediction.quantiles, ranks, postprocessor)
+            return in_action_units(self.decide(self.prefix(batch), episodes, decoders, handovers), postprocessor)
 
     def choose_decoder(self, text: str) -> Decoder:
         """The decoder of that text, for episodes that want another than the policy's own."""
@@ -232,33 +258,33 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         decoder.require_fits(self.config.chunk_size, self.config.action_dim)
         return decoder
 
-    def _decode(
-        self,
-        batch: dict[str, Tensor],
-        episodes: Sequence[Episode] | None = None,
-        decoders: Sequence[Decoder | None] | None = None,
-    ) -> tuple[Float[Tensor, "b h d"], Prediction, Float[Tensor, "b h d"] | None]:
-        episodes = self._episodes_of(batch) if episodes is None else episodes
-        return self.decide(self.prefix(batch), episodes, decoders)
-
     @torch.no_grad()
     def decide(
-        self, prefix: Prefix, episodes: Sequence[Episode], decoders: Sequence[Decoder | None] | None = None
-    ) -> tuple[Float[Tensor, "b h d"], Prediction, Float[Tensor, "b h d"] | None]:
+        self,
+        prefix: Prefix,
+        episodes: Sequence[Episode],
+        decoders: Sequence[Decoder | None] | None = None,
+        handovers: Sequence[Handover | None] | None = None,
+    ) -> Decision:
         """Expert passes, head and decoder on what was seen: the next chunk, its law and its ranks, normalised.
 
         The head's answer comes to the CPU in one copy; decoding is small and happens there.
         """
+        handovers = [None] * len(episodes) if handovers is None else handovers
         expert = self._expert(prefix, episodes=episodes)
         with torch.autocast(self.noise_key.device.type, enabled=False):
-            prediction = self.head.predict(expert, episodes)
+            prediction = predict_towards(self.head, expert, episodes, handovers, self.config)
         if prediction.quantiles is None:
-            return prediction.actions, prediction, None
+            return Decision(prediction.actions, prediction)
+        for episode, handover in zip(episodes, handovers, strict=True):
+            if handover is not None:  # the old plan's action for the step that the new chunk begins with
+                episode.executed = handover.left_over[:1]
         chosen = [decoder or self._decoder for decoder in decoders or [None] * len(episodes)]
-        decoded = decode_rows(prediction.quantiles, episodes, chosen)
-        for episode, chunk in zip(episodes, decoded.actions, strict=True):
+        joined = decode_rows(prediction.quantiles, episodes, chosen, handovers)
+        for episode, chunk in zip(episodes, joined.actions, strict=True):
             episode.executed = chunk[: self.config.n_action_steps]
-        return decoded.actions, prediction, decoded.ranks
+        motion = [d for d in range(self.config.action_dim) if d not in self.config.gripper_dims]
+        return Decision(joined.actions, prediction, joined.ranks, joined.surprises(handovers, motion))
 
     def use_copula(self, correlation: Float[Tensor, "c c"]) -> None:
         """Give decoders the ranks' correlation in the training data; only the decoder `copula` reads it."""

@@ -49,6 +49,22 @@ WRONG = {
         {CAMERAS[0]: {b"__ndarray__": True, b"data": b"", b"dtype": "|u1", b"shape": [2**20, 0, 3]}},
         "8 to 2048 pixels a side",
     ),
+    "left-over of another robot": (
+        {BLOCK: {"left_over": np.zeros((4, 6))}},
+        r"must have shape \(1..10, 7\); got \(4, 6\)",
+    ),
+    "left-over beyond the chunk": ({BLOCK: {"left_over": np.zeros((11, 7))}}, r"qhead.left_over must have shape"),
+    "left-over with NaN": ({BLOCK: {"left_over": np.full((4, 7), np.nan)}}, "qhead.left_over must be finite"),
+    "left-over in degrees": (
+        {BLOCK: {"left_over": np.full((4, 7), 57.3)}},
+        "within -20 to 20; got 57.3: were they made",
+    ),
+    "left-over as text": ({BLOCK: {"left_over": "rest"}}, "qhead.left_over must be an array of numbers; got str"),
+    "delay beyond the chunk": (
+        {BLOCK: {"left_over": np.zeros((4, 7)), "delay": 10}},
+        r"qhead.delay must lie in 0\.\.9, inside the chunk; got 10",
+    ),
+    "delay of nothing": ({BLOCK: {"delay": 2}}, "qhead.delay must be left out without left_over"),
     "no deadline at all": ({BLOCK: {"deadline": 0}}, "deadline must be positive; got 0"),
     "image as a list": ({CAMERAS[0]: [[0]]}, "must be an array of uint8; got list"),
     "missing prompt": ({"prompt": None}, "prompt is missing"),

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 
-from lerobot_policy_quantile.contract import Observation, RawChunk, Spec
+from lerobot_policy_quantile.contract import LeftOver, Observation, RawChunk, Spec
 from tests.support.waiting import PATIENCE
 
 CAMERAS = ("observation/image", "observation/wrist_image")
@@ -23,7 +23,12 @@ class FakeModel:
         if not shut:
             self.gate.set()
         self.batches: list[int] = []
-        self.spec = Spec(CAMERAS, STATE_DIM, ACTION_DIM, STEPS, STEPS, LEVELS, "median", {"policy": "fake"})
+        bounds = (-20.0,) * ACTION_DIM, (20.0,) * ACTION_DIM
+        self.spec = Spec(
+            *(CAMERAS, STATE_DIM, ACTION_DIM, STEPS, STEPS, LEVELS, "median", {"policy": "fake"}),
+            left_over_bounds=bounds,
+        )
+        self.handed: list[LeftOver | None] = []
 
     def begin(self, seed, decoder):
         if decoder is not None and decoder not in DECODERS:
@@ -32,6 +37,7 @@ class FakeModel:
 
     def predict(self, observations, memories):
         self.batches.append(len(observations))
+        self.handed += [observation.left_over for observation in observations]
         self.begun.set()
         assert self.gate.wait(PATIENCE)
         if any(observation.state[0] == 666 for observation in observations):
@@ -48,7 +54,7 @@ class FakeModel:
         actions = actions + 0.001 * rank
         if observation.state[0] == 777:
             actions[3:] = np.nan
-        return RawChunk(actions, quantiles, rank)
+        return RawChunk(actions, quantiles, rank, None if observation.left_over is None else 0.25)
 
 
 def request(seed: int = 0, size: int = 16, **changes):

@@ -16,6 +16,7 @@ from lerobot_policy_quantile.evaluation.resumption import missing_side_files, re
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.facts import Facts
 from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL
+from lerobot_policy_quantile.evaluation.tables.motion import motion_table
 from lerobot_policy_quantile.evaluation.tables.rates import GROUPS, success_table
 from lerobot_policy_quantile.evaluation.tables.sheet import render, sheets_of
 from lerobot_policy_quantile.evaluation.worker import WorkerJob
@@ -63,6 +64,7 @@ class FinishedRun:
         text, how = "", self.settings
         if how.facts is None or how.by_task:
             text += success_table(self.rows, by=GROUPS if how.by_task else GROUPS[:3])
+        text += motion_table(self.rows, how.side_files)
         if how.facts is not None:
             text += "\n".join(render(sheet, "markdown") for sheet in sheets_of(self.rows, how.facts))
             text += f"{len(self.rows)} of {self.planned} planned episodes have a result.\n"

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lerobot_policy_quantile.adapters.cameras import spelled
+from lerobot_policy_quantile.adapters.real_time_policy import RealTimePolicy, with_rule
 from lerobot_policy_quantile.adapters.replanning import ReplannedPolicy, parse_replan
 from lerobot_policy_quantile.adapters.scripted_expert import expert_policy, is_expert
 from lerobot_policy_quantile.adapters.server_address import ServerAddress, is_server
-from lerobot_policy_quantile.contract import CAMERA_KEYS, Policy, UnusablePolicyError, World
+from lerobot_policy_quantile.contract import CAMERA_KEYS, Policy, RealTime, UnusablePolicyError, World
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.tables.benchmarks import limit_of
 from lerobot_policy_quantile.util.wording import TASK
@@ -44,6 +45,9 @@ class SceneFactory:
     """A scene's cameras -> what saved policies call them; every row says so where it is not as in LIBERO."""
     replan: str | None = None
     """How far saved policies' chunks are followed (see `replanning.py`); every row says so where it is given."""
+
+    real_time: Mapping[str, RealTime] = field(default_factory=dict)
+    """Policies whose answers take time, and what is executed meanwhile; every row of theirs says so."""
 
     def scene(self, name: str) -> "Scene":
         """A scene of the registry; `+obstacle` behind its name puts the obstacle in."""
@@ -80,7 +84,9 @@ class SceneFactory:
             loaded = load_lerobot_policy(Path(source), device=self.device, cameras=self.cameras)
         if self.cameras != CAMERA_KEYS:
             loaded.context["cameras"] = spelled(self.cameras)
-        return loaded if self.replan is None else ReplannedPolicy(loaded, parse_replan(self.replan))
+        replanned = loaded if self.replan is None else ReplannedPolicy(loaded, parse_replan(self.replan))
+        rule = self.real_time.get(policy)
+        return replanned if rule is None else RealTimePolicy(replanned, rule, loaded.grippers)
 
     def policy_context(self, policy: str) -> Mapping[str, str] | None:
         """The context of the policy behind a name, told without loading it; None if a server does not answer."""
@@ -96,7 +102,10 @@ class SceneFactory:
             context = saved_context(Path(source), device=self.device)
         if self.cameras != CAMERA_KEYS:
             context["cameras"] = spelled(self.cameras)
-        return context if self.replan is None else {**context, "replanning": str(parse_replan(self.replan))}
+        if self.replan is not None:
+            context["replanning"] = str(parse_replan(self.replan))
+        rule = self.real_time.get(policy)
+        return context if rule is None else with_rule(context, rule)
 
     def require_answers(self, keys: Iterable[EpisodeKey]) -> None:
         """Refuse keys whose policy server cannot be reached or does not know their decoder, before any of them is run.

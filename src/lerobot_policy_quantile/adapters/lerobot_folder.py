@@ -33,7 +33,10 @@ from lerobot_policy_quantile.contract import (
     UnusablePolicyError,
     World,
 )
+from lerobot_policy_quantile.core.decoders.handover import FARTHEST
 from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.policy.real_time import normalised_handover
 from lerobot_policy_quantile.util.digests import digest_tree, seed_of
 
 
@@ -121,6 +124,14 @@ class _LeRobotPolicy:
         """Action dimensions that open and close."""
         return tuple(getattr(self.config, "gripper_dims", ()))
 
+    def left_over_bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """Values in the robot's units beyond which a left-over belongs to another policy; None if it takes none."""
+        if not (isinstance(self._policy, QuantilePolicy) and self._policy.supports_rtc()):
+            return None
+        ends = torch.full((1, 1, self.config.action_dim), FARTHEST)
+        low, high = (tuple(_numpy(self._after(end))[0, 0].tolist()) for end in (-ends, ends))
+        return low, high
+
     def prompt_limit(self, state_dim: int) -> PromptLimit | None:
         """How long an instruction may be; None if the policy does not say."""
         return prompt_limit(self._before.steps, state_dim)
@@ -171,16 +182,27 @@ class EpisodicPolicy(_LeRobotPolicy):
         episodes = [memory.episode for memory in memories]
         batch, decoders = self._batch(observations), [memory.decoder for memory in memories]
         if hasattr(self._policy, "predict_decoded"):
-            answer = self._policy.predict_decoded(batch, self._after, episodes=episodes, decoders=decoders)
-            ranks = answer.ranks
+            given = {"handovers": self._handovers(observations)} if any(o.left_over for o in observations) else {}
+            answer = self._policy.predict_decoded(batch, self._after, episodes=episodes, decoders=decoders, **given)
+            ranks, surprises = answer.ranks, answer.surprises
         else:
             answer, ranks = self._policy.predict_distribution(batch, self._after, episodes=episodes), None
+            surprises = None
         columns = [_rows(part, len(memories)) for part in (answer.actions, answer.quantiles, ranks)]
-        return [RawChunk(*row) for row in zip(*columns, strict=True)]
+        return [RawChunk(*row) for row in zip(*columns, surprises or [None] * len(memories), strict=True)]
+
+    def _handovers(self, observations: Sequence[Observation]) -> list[Any]:
+        """What is left of the rows' old chunks, normalised by the step of the processor that normalises labels."""
+        return [
+            None
+            if o.left_over is None
+            else normalised_handover(o.left_over.actions, o.left_over.delay, self._before, self.config)
+            for o in observations
+        ]
 
     def act(self, observations: Sequence[Observation], memories: Sequence["_EpisodeMemory"]) -> list[Chunk]:
         """The same, for a robot: actions that are not finite are an error."""
-        return [Chunk(p.actions, p.quantiles) for p in self.predict(observations, memories)]
+        return [Chunk(p.actions, p.quantiles, p.surprise) for p in self.predict(observations, memories)]
 
 
 @dataclass(frozen=True)

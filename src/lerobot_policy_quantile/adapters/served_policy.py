@@ -26,6 +26,7 @@ class ServedPolicy:
             context=policy.context,
             grippers=policy.grippers,
             prompt_limit=policy.prompt_limit(state_dim),
+            left_over_bounds=policy.left_over_bounds(),
         )
 
     def begin(self, seed: int, decoder: str | None) -> Any:

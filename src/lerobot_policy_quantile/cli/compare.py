@@ -29,8 +29,10 @@ def compare(
 ) -> None:
     """Print a paired comparison; `HELP` is what the user reads."""
     from lerobot_policy_quantile.evaluation.journal import JournalError
+    from lerobot_policy_quantile.evaluation.side_files import SideFiles
     from lerobot_policy_quantile.evaluation.tables.folders import read_folders
     from lerobot_policy_quantile.evaluation.tables.intervals import compare as count
+    from lerobot_policy_quantile.evaluation.tables.motion import motion_of, paired_motion
     from lerobot_policy_quantile.evaluation.tables.pairing import pair, select
     from lerobot_policy_quantile.util.names import require_choice
 
@@ -44,9 +46,16 @@ def compare(
         ):
             if value is not None and known:
                 require_choice(option, value, sorted(known))
-        pairing = pair(select(left, "A", policy_a, decoder_a), select(right, "B", policy_b, decoder_b))
+        chosen = select(left, "A", policy_a, decoder_a), select(right, "B", policy_b, decoder_b)
+        pairing = pair(*chosen)
+        moved = [
+            {key: motion for key, row in rows.items() if (motion := motion_of(row, SideFiles(folder / "side")))}
+            for rows, folder in zip(chosen, (a, b), strict=True)
+        ]
     typer.echo(count(pairing.pairs).sentence())
     if pairing.only_in_one:
         typer.echo(f"{pairing.only_in_one} further episodes were judged in one of the two only and are left out.")
+    for line in paired_motion(*moved):
+        typer.echo(line)
     for difference in pairing.differences:
         typer.echo(f"Made differently: {difference}. The comparison is not only one of policies.")

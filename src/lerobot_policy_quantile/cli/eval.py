@@ -37,6 +37,7 @@ HELP = help_text(
         "qhead eval --policy ws://gpu-box:8000 --scene libero_10 --out runs/far",
         "qhead eval --policy expert:left --scene embedded+obstacle --out runs/box",
         "qhead eval --policy FOLDER --suite libero_plus --sample 500 --out runs/p",
+        "qhead eval --policy ours=FOLDER --delay 0,4 --handover swap,rank --out runs/d",
         "qhead eval --suite libero_plus --dry-run",
     ),
     exit_codes="0 every episode has a result; 3 some episodes ended in an error; 130 stopped by Ctrl-C; 1 the run could"
@@ -46,6 +47,7 @@ HELP = help_text(
 )
 
 EPISODES, BENCHMARKS, RUNNING, OUTPUT = "Episodes", "Benchmarks (--suite)", "Execution", "Output"
+REAL_TIME = "Real time"
 Strings = list[str]
 
 
@@ -180,6 +182,22 @@ def evaluate(
             rich_help_panel=RUNNING,
         ),
     ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            help="Steps that an answer takes, such as 0,2,4,6: the world goes on meanwhile. Each delay and handover is"
+            " a policy of its own in the table, such as ours/rank-4.",
+            rich_help_panel=REAL_TIME,
+        ),
+    ] = None,
+    handover: Annotated[
+        str,
+        typer.Option(
+            help="With --delay, how a chunk takes over, separated by commas: pause (stand still), swap, ensemble (ACT's"
+            " weights), rank (quantile head) or rtc (flow head: LeRobot's).",
+            rich_help_panel=REAL_TIME,
+        ),
+    ] = "pause,swap,ensemble,rank,rtc",
 ) -> None:
     """Run policies in closed loop; `HELP` is what the user reads."""
     share_cores(workers)
@@ -191,6 +209,7 @@ def evaluate(
     from lerobot_policy_quantile.adapters.factory import SceneFactory
     from lerobot_policy_quantile.adapters.policy_decoders import require_decoders
     from lerobot_policy_quantile.adapters.policy_sources import parse_policies
+    from lerobot_policy_quantile.adapters.real_time_policy import real_time_arms
     from lerobot_policy_quantile.adapters.replanning import require_replannable
     from lerobot_policy_quantile.adapters.suite_choice import SuiteChoice, listing
     from lerobot_policy_quantile.evaluation.engine import EngineError
@@ -220,6 +239,15 @@ def evaluate(
             raise ValueError(f"--models needs --suite; got --models {models} without it")
         elif dry_run or sample is not None or episodes is not None or category:
             raise ValueError("--dry-run, --sample, --episodes and --category need --suite; got none")
+        real_time = {}
+        if delay is not None:
+            if not side_files:
+                raise ValueError("--delay needs the side files, which hold how chunks joined; got --no-side-files")
+            arms = real_time_arms(sources, delay, handover, replan)
+            sources = {name: source for name, (source, _) in arms.items()}
+            real_time = {name: rule for name, (_, rule) in arms.items()}
+        elif given_options(context, "handover"):
+            raise ValueError(f"--handover needs --delay; got --handover {handover} without it")
         if out is None or not policy:
             raise ValueError("--out and --policy must be given; only --dry-run goes without them")
         decoders = decoders_of(sources, decoder)
@@ -237,7 +265,7 @@ def evaluate(
         device = choose_and_print_device(device, sources, engine)
         parse_halts(budget, until, plan)
     whose, its_limit = (None, None) if choice is None else (protocol, limit)
-    factory = SceneFactory(sources, camera_size, device, whose, its_limit, wording, cameras, replan)
+    factory = SceneFactory(sources, camera_size, device, whose, its_limit, wording, cameras, replan, real_time)
     facts = None if choice is None else choice.facts(entries)
     side = SideFiles(out / "side", video) if side_files else None
     how = EvaluationSettings(out, limit, workers, timeout, side, by_task, budget, until, facts, make_crew, models)

@@ -10,8 +10,9 @@ exist only as model padding and never reach a loss or a caller.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
@@ -74,6 +75,15 @@ class Prediction:
 
     actions: Float[Tensor, "b h d"]
     quantiles: QuantileFunction | None = None
+
+
+class Guide(Protocol):
+    """Bends a flow's velocity at every integration step, towards the rest of an old chunk for example."""
+
+    def __call__(
+        self, actions: Float[Tensor, "b h m"], noise_time: float, velocity: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "b h m"]:
+        """The velocity to follow at noisy actions; `velocity` is the flow's own."""
 
 
 class Head(nn.Module, ABC):
@@ -249,15 +259,16 @@ class FlowHead(Head):
         require_no_nan("prediction", prediction)
         return squared_loss(prediction, velocity[..., : self.action_dim])
 
-    def predict(self, expert: Expert, episodes: Sequence[Episode]) -> Prediction:
+    def predict(self, expert: Expert, episodes: Sequence[Episode], guide: Guide | None = None) -> Prediction:
         """One sample per episode: Euler steps from noise time 1 to 0 on the episode's own noise."""
         weight = self.projection.weight
         noise = torch.stack([e.normal(self.chunk_size, self.model_dim) for e in episodes])
         actions = send(noise, weight.device, weight.dtype)
         step = 1.0 / self.expert_calls
         for i in range(self.expert_calls):
-            noise_time = actions.new_full((len(actions),), 1.0 - i * step)
-            actions = actions - step * self._velocity(expert, actions, noise_time)
+            velocity = partial(self._velocity, expert, noise_time=actions.new_full((len(actions),), 1.0 - i * step))
+            v = velocity(actions) if guide is None else guide(actions, 1.0 - i * step, velocity)
+            actions = actions - step * v
         return Prediction(actions[..., : self.action_dim].cpu())
 
     @staticmethod

@@ -4,19 +4,22 @@ Several episodes may run in step, their queries answered as one batch. Each keep
 what one of them raises is its error alone.
 """
 
+import math
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from lerobot_policy_quantile.contract import (
     Array,
     Chunk,
+    DelayedPolicy,
+    LeftOver,
     NotingWorld,
     Observation,
     Policy,
@@ -25,6 +28,7 @@ from lerobot_policy_quantile.contract import (
 )
 from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+from lerobot_policy_quantile.evaluation.real_time import DelayedChunks
 from lerobot_policy_quantile.evaluation.side_files import Trace
 from lerobot_policy_quantile.util.digests import plain_digest
 
@@ -85,24 +89,61 @@ class _Run:
         world.reset(self.key.task, self.key.index, self.key.seed)
         self.memory = self.policy.begin(self.key.noise_seed, world, self.key.decoder)
         trace.states.append(np.array(world.state()))
-        solved = world.success()
-        while not solved and (left := self.limit - len(trace.actions)) > 0:
-            trace.query_steps.append(len(trace.actions))
-            chunk = yield self._observe()
-            if chunk.quantiles is not None:
-                trace.quantiles.append(np.asarray(chunk.quantiles))
-            actions = chunk.actions[: min(self.policy.n_action_steps, left)]
-            for remaining, action in zip(range(len(actions) - 1, -1, -1), actions, strict=True):
-                world.step(action, observe=self.policy.needs_images and remaining == 0 and len(actions) < left)
-                trace.actions.append(np.array(action))
-                trace.states.append(np.array(world.state()))
-                trace.contacts.append(int(world.contacts()))
-                if solved := world.success():
-                    break
+        delayed = isinstance(self.policy, DelayedPolicy)
+        solved = world.success() or (yield from self._delayed() if delayed else self._at_once())
         if isinstance(world, NotingWorld):
             trace.notes = dict(world.notes())
         trace.frame_rate = self._frame_rate()
         return solved
+
+    def _at_once(self) -> Generator[Observation, Chunk, bool]:
+        """The world waits for every answer."""
+        solved = False
+        while not solved and (left := self.limit - len(self.trace.actions)) > 0:
+            chunk = yield from self._ask()
+            actions = chunk.actions[: min(self.policy.n_action_steps, left)]
+            for remaining, action in zip(range(len(actions) - 1, -1, -1), actions, strict=True):
+                if solved := self._step(action, observe=remaining == 0 and len(actions) < left):
+                    break
+        return solved
+
+    def _delayed(self) -> Generator[Observation, Chunk, bool]:
+        """The world waits for the first answer only."""
+        policy, trace = cast(DelayedPolicy, self.policy), self.trace
+        chunks = DelayedChunks(policy.real_time, self.policy.n_action_steps, policy.grippers)
+        arriving, asked, delay = (yield from self._ask()), 0, 0
+        ask_next = chunks.steps_between(arriving, delay)
+        solved, waiting = False, True
+        while not solved and (step := len(trace.actions)) < self.limit:
+            if waiting and step == asked + delay:
+                chunks.take(arriving, asked, step)
+                waiting = False
+            if step == ask_next:
+                arriving, asked, delay = (yield from self._ask(chunks.left_over(step))), step, chunks.rule.delay
+                ask_next, waiting = step + chunks.steps_between(arriving, delay), delay > 0
+                if not waiting:
+                    chunks.take(arriving, asked, step)
+            action = chunks.stand() if waiting and chunks.handing == "pause" else chunks.action(step)
+            solved = self._step(action, observe=step + 1 == ask_next < self.limit)
+        trace.seams = chunks.arrays(trace.surprises)
+        return solved
+
+    def _ask(self, left_over: LeftOver | None = None) -> Generator[Observation, Chunk, Chunk]:
+        """The policy's answer to the present moment."""
+        self.trace.query_steps.append(len(self.trace.actions))
+        chunk = yield replace(self._observe(), left_over=left_over)
+        if chunk.quantiles is not None:
+            self.trace.quantiles.append(np.asarray(chunk.quantiles))
+        self.trace.surprises.append(math.nan if chunk.surprise is None else chunk.surprise)
+        return chunk
+
+    def _step(self, action: Array, *, observe: bool) -> bool:
+        """One step of the world, written down; whether the task is solved."""
+        self.world.step(action, observe=self.policy.needs_images and observe)
+        self.trace.actions.append(np.array(action))
+        self.trace.states.append(np.array(self.world.state()))
+        self.trace.contacts.append(int(self.world.contacts()))
+        return self.world.success()
 
     def _frame_rate(self) -> Fraction:
         """One query per chunk; the mean rate where chunks were followed for different numbers of steps."""

@@ -34,12 +34,17 @@ class Trace:
     query_steps: list[int] = field(default_factory=list)
     quantiles: list[Float[Array, "h d k"]] = field(default_factory=list)
     """One entry per query of a policy that predicts them."""
+    surprises: list[float] = field(default_factory=list)
+    """One entry per query: how far the left-over of the old chunk lay outside the new law; NaN where nobody can say."""
     frames: list[UInt8[Array, "y x 3"]] = field(default_factory=list)
     """What the policy saw, cameras side by side, one entry per query."""
     frame_rate: Fraction | None = None
     """Queries per second of the robot's time: at this rate the frames run as fast as the robot moved."""
     notes: Mapping[str, Array] = field(default_factory=dict)
     """What a `NotingWorld` kept."""
+
+    seams: Mapping[str, Array] = field(default_factory=dict)
+    """Of an episode whose answers took time: where chunks met, by how much they differed, how long the robot stood."""
 
     def arrays(self) -> dict[str, Array]:
         """Everything but the frames; without quantiles if there were none."""
@@ -49,7 +54,9 @@ class Trace:
             "contacts": np.asarray(self.contacts, dtype=np.int64),
             "query_steps": np.asarray(self.query_steps, dtype=np.int64),
         }
-        return {**self.notes, **found} | ({"quantiles": np.stack(self.quantiles)} if self.quantiles else {})
+        return {**self.notes, **found, **self.seams} | (
+            {"quantiles": np.stack(self.quantiles)} if self.quantiles else {}
+        )
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from jaxtyping import Float
 from lerobot.processor import PolicyAction, PolicyProcessorPipeline
 from torch import Tensor
 
-from lerobot_policy_quantile.core.decoders import Decoded, Decoder
+from lerobot_policy_quantile.core.decoders import Decoder, HandedOver, Handover, hand_over
 from lerobot_policy_quantile.core.episode import Episode
+from lerobot_policy_quantile.core.heads import Prediction
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 
 
@@ -31,30 +32,51 @@ class DecodedChunk(NamedTuple):
     quantiles: Float[Tensor, "b h d k"] | None
     levels: Float[Tensor, " k"] | None
     ranks: Float[Tensor, "b h d"] | None
+    surprises: list[float | None] | None = None
+    """Per row, how far its left-over lay outside the law (`HandedOver.surprises`)."""
 
 
-def decode_rows(law: QuantileFunction, episodes: Sequence[Episode], decoders: Sequence[Decoder]) -> Decoded:
-    """Every row by its own decoder; rows that share one are decoded together."""
+class Decision(NamedTuple):
+    """A chunk in normalised units, what it was decoded from, and the ranks it was read at."""
+
+    actions: Float[Tensor, "b h d"]
+    prediction: Prediction
+    ranks: Float[Tensor, "b h d"] | None = None
+    surprises: list[float | None] | None = None
+
+
+def decode_rows(
+    law: QuantileFunction,
+    episodes: Sequence[Episode],
+    decoders: Sequence[Decoder],
+    handovers: Sequence[Handover | None],
+) -> HandedOver:
+    """Every row by its own decoder, joined to its left-over; rows that share a decoder are decoded together."""
     if len(set(decoders)) == 1:
-        return decoders[0].decode(law, episodes)
-    decoded = Decoded(law.quantiles.new_empty(law.shape), law.quantiles.new_empty(law.shape))
+        return hand_over(decoders[0].decode(law, episodes), law, handovers, decoders[0])
+    whole = HandedOver(*(law.quantiles.new_empty(law.shape) for _ in HandedOver._fields))
     for decoder in dict.fromkeys(decoders):
         rows = [row for row, own in enumerate(decoders) if own == decoder]
-        part = decoder.decode(law.rows(rows), [episodes[row] for row in rows])
-        for whole, piece in zip(decoded, part, strict=True):
-            whole[rows] = piece
-    return decoded
+        part = decode_rows(
+            law.rows(rows),
+            [episodes[row] for row in rows],
+            [decoder] * len(rows),
+            [handovers[row] for row in rows],
+        )
+        for all_rows, piece in zip(whole, part, strict=True):
+            all_rows[rows] = piece
+    return whole
 
 
 def in_action_units(
-    actions: Float[Tensor, "b h d"],
-    law: QuantileFunction | None,
-    ranks: Float[Tensor, "b h d"] | None,
+    decision: Decision,
     postprocessor: PolicyProcessorPipeline[PolicyAction, PolicyAction],
 ) -> DecodedChunk:
     """A normalised chunk and its law through the policy's own postprocessor, the one place that knows the units."""
+    actions, prediction, ranks, surprises = decision
+    law = prediction.quantiles
     if law is None:
         return DecodedChunk(postprocessor(actions), None, None, None)
     # Units are per action dimension, the last axis of what the postprocessor takes.
     quantiles = postprocessor(law.quantiles.transpose(-1, -2)).transpose(-1, -2)
-    return DecodedChunk(postprocessor(actions), quantiles, law.levels.to(quantiles.device), ranks)
+    return DecodedChunk(postprocessor(actions), quantiles, law.levels.to(quantiles.device), ranks, surprises)

@@ -255,6 +255,15 @@ class EmbeddedScene(RobosuiteScene):
         world = self._world()
         return bool(world.in_basket(world.target))
 
+    def move_target(self, way: Float[Array, "2"]) -> None:
+        """Put the named thing elsewhere on the table, as a push would, at rest."""
+        world = self._world()
+        joint = world.things[world.target].joints[0]
+        pose = np.array(world.sim.data.get_joint_qpos(joint))
+        pose[:2] += way
+        world.sim.data.set_joint_qpos(joint, pose)
+        world.sim.data.set_joint_qvel(joint, np.zeros(6))
+
     def layout(self) -> Layout:
         """Privileged positions for scripted experts."""
         world = self._world()

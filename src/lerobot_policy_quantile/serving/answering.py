@@ -144,6 +144,10 @@ class Answering:
             "batch_size": computed.batch_size,
         }
         about = _about(session) | {"guarded_steps": guarded.steps_changed}
+        if prediction.surprise is not None:
+            self._metrics.surprise.observe(prediction.surprise)
+            log.debug("session %s: surprise %.3g", session.name, prediction.surprise)
+            about["surprise"] = prediction.surprise
         return answer | {BLOCK: about | ({} if options.sequence is None else {"sequence": options.sequence})}
 
 

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from jaxtyping import Float
+
+from lerobot_policy_quantile.contract import Array
 from lerobot_policy_quantile.serving.client import PolicyClient, ServerGoneError, ServerRefusedError, WrongTokenError
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError
 
@@ -39,6 +42,10 @@ class TimedObservation:
 
     observation: Mapping[str, Any]
     captured: float
+    left_over: Float[Array, "t d"] | None = None
+    """What is left of the chunk being executed, if the answer shall take over from it."""
+    delay: int = 0
+    """Steps of it that will have been executed when the answer arrives."""
 
 
 @dataclass
@@ -166,8 +173,10 @@ class BackgroundClient:
     def _infer(self, client: PolicyClient, timed: TimedObservation) -> dict[str, Any]:
         self._sequence += 1
         now = time.monotonic()
+        rest = {} if timed.left_over is None else {"left_over": timed.left_over, "delay": timed.delay}
         answer = client.infer(
             timed.observation,
+            **rest,
             session=self._session,
             sequence=self._sequence,
             sent=now,

@@ -35,6 +35,12 @@ class Metrics:
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             registry=registry,
         )
+        self.surprise = Histogram(
+            "qhead_surprise",
+            "How far left-over actions lie outside the new law, in widths of its central interval",
+            buckets=(0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+            registry=registry,
+        )
 
     def text(self) -> bytes:
         """Body of GET /metrics."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.contract import Observation, PromptLimit, Spec
+from lerobot_policy_quantile.contract import LeftOver, Observation, PromptLimit, Spec
 from lerobot_policy_quantile.serving.protocol import ANSWER_EXTRAS, BLOCK, ErrorKind, RequestError
 from lerobot_policy_quantile.util.names import nearest
 
@@ -48,6 +48,10 @@ class RequestOptions:
     """Seconds between observation and sending, by the client's monotonic clock."""
     deadline: float | None = None
     """Seconds after which the answer is of no use."""
+    left_over: LeftOver | None = None
+    """What is left of the chunk being executed, with `delay`: the answer takes over from it."""
+    delay: int | None = None
+    """Steps of `left_over` that will have been executed when the answer arrives."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def parse_request(message: Any, spec: Spec) -> Request:
     """The request in a message; raises RequestError that names the field, the value and what is allowed."""
     if not isinstance(message, dict):
         raise RequestError(ErrorKind.INVALID, f"a request must be a map; got {type(message).__name__}")
-    options = _options(message.get(BLOCK, {}))
+    options = _options(message.get(BLOCK, {}), spec)
     given = {name: value for name, value in message.items() if name != BLOCK}
     if not given and options.reset:
         return Request(None, options)
@@ -73,7 +77,7 @@ def parse_request(message: Any, spec: Spec) -> Request:
         raise _invalid(missing[0], f"is missing; this policy reads {', '.join(wanted)}")
     images = {name: _image(name, given[name]) for name in spec.cameras}
     prompt = _prompt(given[PROMPT], spec.prompt_limit)
-    return Request(Observation(images, _state(given[STATE], spec.state_dim), prompt), options)
+    return Request(Observation(images, _state(given[STATE], spec.state_dim), prompt, options.left_over), options)
 
 
 def _image(name: str, value: Any) -> Any:
@@ -116,7 +120,36 @@ def _prompt(value: Any, limit: PromptLimit | None) -> str:
     return text
 
 
-def _options(block: Any) -> RequestOptions:
+def _left_over(block: Mapping[str, Any], spec: Spec) -> LeftOver | None:
+    value, delay = block.get("left_over"), _whole(block, "delay")
+    name = f"{BLOCK}.left_over"
+    if value is None:
+        if delay is not None:
+            raise _invalid(f"{BLOCK}.delay", "must be left out without left_over")
+        return None
+    if spec.left_over_bounds is None:
+        raise _invalid(name, "must be left out: this policy's chunks do not take over from each other")
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu":
+        raise _invalid(name, f"must be an array of numbers; got {_kind(value)}")
+    if value.ndim != 2 or value.shape[1] != spec.action_dim or not 1 <= len(value) <= spec.chunk_size:
+        raise _invalid(name, f"must have shape (1..{spec.chunk_size}, {spec.action_dim}); got {value.shape}")
+    actions = value.astype(np.float64)
+    if not np.isfinite(actions).all():
+        raise _invalid(name, "must be finite; got NaN or infinity")
+    low, high = np.array(spec.left_over_bounds)
+    if (outside := np.argwhere((actions < low) | (actions > high))).size:
+        step, d = outside[0]
+        raise _invalid(
+            name,
+            f"must be actions of this policy, in dimension {d} within {low[d]:g} to {high[d]:g};"
+            f" got {actions[step, d]:g}: were they made for another action space?",
+        )
+    if (delay or 0) >= spec.chunk_size:
+        raise _invalid(f"{BLOCK}.delay", f"must lie in 0..{spec.chunk_size - 1}, inside the chunk; got {delay}")
+    return LeftOver(actions, delay or 0)
+
+
+def _options(block: Any, spec: Spec) -> RequestOptions:
     if not isinstance(block, dict):
         raise _invalid(BLOCK, f"must be a map; got {_kind(block)}")
     allowed = [*RequestOptions.__dataclass_fields__]
@@ -133,6 +166,8 @@ def _options(block: Any) -> RequestOptions:
         sent=_seconds(block, "sent", negative=True),
         age=_seconds(block, "age") or 0.0,
         deadline=_seconds(block, "deadline"),
+        left_over=_left_over(block, spec),
+        delay=_whole(block, "delay"),
     )
     if options.deadline == 0:
         raise _invalid(f"{BLOCK}.deadline", "must be positive; got 0: nothing can be answered in no time")

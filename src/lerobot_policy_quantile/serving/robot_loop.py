@@ -1,5 +1,8 @@
 """Control loop of a robot that executes a server's chunks at a fixed rate and holds still when it has none.
 
+In real time (`LoopSettings.real_time`) it asks for the next chunk while it executes the present one, hands over what is
+left of it, and stands still only where the answer takes longer than that.
+
 Every tick sends exactly one command: the next action of the chunk, or `hold`. Requests run in a background thread, so
 the robot holds still, and the loop keeps its rate, when the server is slow, busy or unreachable. Observations that are
 missing, old or repeated are not sent.
@@ -68,12 +71,16 @@ class LoopSettings:
     """Largest age of an observation that is sent, in seconds."""
     replanning: Replanning | None = None
     """Replan earlier where the predicted spread is large; None: never."""
+    real_time: bool = False
+    """Ask for the next chunk while the present one is executed; a policy that can takes over from its rest."""
 
     def __post_init__(self) -> None:
         if self.hz <= 0 or self.max_age <= 0:
             raise ValueError(f"hz and max_age must be positive; got {self.hz} and {self.max_age}")
         if self.n_action_steps is not None and self.n_action_steps < 1:
             raise ValueError(f"n_action_steps must be at least 1; got {self.n_action_steps}")
+        if self.real_time and self.replanning is not None:
+            raise ValueError("replanning must be None in real time, where chunks are asked for ahead of time")
 
 
 class RobotLoop:
@@ -85,6 +92,10 @@ class RobotLoop:
             raise ValueError(f"want must hold 'spread' for adaptive replanning; got {client.want}")
         self._plan: deque[Float[Array, " d"]] = deque()
         self._last_frame: int | None = None
+        self._executed = 0
+        """Actions executed since the last request."""
+        self._delay = 0
+        """Most actions that were executed during a request: what the next one is expected to take."""
         self.report = LoopReport()
 
     def run(self, *, ticks: int, done: Callable[[], bool] = lambda: False) -> LoopReport:
@@ -112,10 +123,11 @@ class RobotLoop:
         self.report.ticks += 1
         if self._client.waiting and (answer := self._client.poll()) is not None:
             self._follow(answer)
-        if not self._plan and not self._client.waiting:
+        if not self._client.waiting and self._due():
             self._ask()
         if self._plan:
             self._robot.act(self._plan.popleft())
+            self._executed += 1
             self.report.executed += 1
         else:
             self._robot.hold()
@@ -125,12 +137,26 @@ class RobotLoop:
         actions = np.asarray(answer["actions"])
         if not np.isfinite(actions).all():
             raise ValueError("the server answered with actions that are not finite")
-        steps = self._settings.n_action_steps or int(self._client.metadata["n_action_steps"])
+        self.report.chunks += 1
+        if self._settings.real_time:
+            self._delay = min(max(self._delay, self._executed), len(actions) - 1)
+            self._plan = deque(actions[self._executed :])
+            return
+        steps = self._steps()
         if self._settings.replanning is not None:
             grippers = served_grippers(self._client.metadata)
             steps = min(steps, self._settings.replanning.steps(answer["spread"], grippers))
         self._plan = deque(actions[:steps])
-        self.report.chunks += 1
+
+    def _steps(self) -> int:
+        return self._settings.n_action_steps or int(self._client.metadata["n_action_steps"])
+
+    def _due(self) -> bool:
+        """Whether to ask: at the end of the plan; in real time as early as the chunk lasts for the answer's time."""
+        if not self._plan or not self._settings.real_time:
+            return not self._plan
+        spare = int(self._client.metadata["chunk_size"]) - self._steps()
+        return len(self._plan) <= max(spare, self._delay + 1)
 
     def _ask(self) -> None:
         seen = self._robot.observe()
@@ -139,4 +165,7 @@ class RobotLoop:
             self.report.unusable += 1
             return
         self._last_frame = seen.frame
-        self._client.submit(TimedObservation(seen.observation, seen.captured))
+        self._executed = 0
+        hands_over = self._settings.real_time and self._plan and self._client.metadata.get("hands_over")
+        rest = np.array(self._plan) if hands_over else None
+        self._client.submit(TimedObservation(seen.observation, seen.captured, rest, self._delay))

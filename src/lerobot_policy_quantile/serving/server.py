@@ -207,6 +207,7 @@ class PolicyServer:
             "n_action_steps": spec.n_action_steps,
             "levels": list(spec.levels),
             "grippers": list(spec.grippers),
+            "hands_over": spec.left_over_bounds is not None,
             "decoder": self._settings.decoder or spec.decoder,
             "deadline": self._settings.deadline,
             "max_age": self._settings.max_age,

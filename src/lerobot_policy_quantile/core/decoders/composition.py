@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lerobot_policy_quantile.core._checks import require_between, require_choice, require_shape
-from lerobot_policy_quantile.core._normal import phi_inverse
+from lerobot_policy_quantile.core._normal import phi, phi_inverse
 from lerobot_policy_quantile.core.decoders.copula import CopulaLatents
 from lerobot_policy_quantile.core.decoders.rank_laws import ChunkDraw, RankLaw
 from lerobot_policy_quantile.core.episode import Episode
@@ -96,7 +96,7 @@ class Decoder:
 
     def require_fits(self, chunk_size: int, action_dim: int) -> None:
         """Raise ValueError if chunks of this size cannot be decoded; better at an episode's start than in its midst."""
-        self._gripper_indices(action_dim)
+        self.gripper_indices(action_dim)
         if isinstance(self.temporal, CopulaLatents):
             require_shape("correlation", self.temporal.fitted(), (chunk_size * action_dim,) * 2)
 
@@ -110,7 +110,7 @@ class Decoder:
         batch, chunk_size, action_dim = quantiles.shape
         if len(episodes) != batch:
             raise ValueError(f"episodes must match the batch, {batch} rows; got {len(episodes)}")
-        grippers = self._gripper_indices(action_dim)
+        grippers = self.gripper_indices(action_dim)
         motion = [d for d in range(action_dim) if d not in grippers]
 
         latent = torch.stack([self.temporal.latents(e, chunk_size, action_dim) for e in episodes])
@@ -120,10 +120,19 @@ class Decoder:
         ranks = self.law.ranks(ChunkDraw(latent, quantiles, motion, episodes))
         if self.gripper == "median":
             ranks = ranks.index_fill(-1, torch.tensor(grippers, device=ranks.device, dtype=torch.long), 0.5)
-        actions = quantiles(ranks) if self.marginal == "quantile" else gaussian_surrogate(quantiles, ranks)
+        actions = self.read(quantiles, ranks)
         return Decoded(actions, ranks.expand_as(actions))
 
-    def _gripper_indices(self, action_dim: int) -> list[int]:
+    def read(self, quantiles: QuantileFunction, ranks: Float[Tensor, "b t d"]) -> Float[Tensor, "b h d"]:
+        """Actions at these ranks of the decoder's marginal."""
+        return quantiles(ranks) if self.marginal == "quantile" else gaussian_surrogate(quantiles, ranks)
+
+    def rank_of(self, quantiles: QuantileFunction, actions: Float[Tensor, "b h d"]) -> Float[Tensor, "b h d"]:
+        """The inverse of `read`: the ranks of these actions under the decoder's marginal."""
+        return quantiles.cdf(actions) if self.marginal == "quantile" else surrogate_rank(quantiles, actions)
+
+    def gripper_indices(self, action_dim: int) -> list[int]:
+        """The gripper coordinates among this many, counted from the first."""
         for index in self.grippers:
             if not -action_dim <= index < action_dim:
                 raise ValueError(f"grippers must index the {action_dim} action dimensions; got {index}")
@@ -135,7 +144,18 @@ def gaussian_surrogate(quantiles: QuantileFunction, ranks: Float[Tensor, "b t d"
 
     Keeps the predicted median and 10-90 % width and replaces the shape of the law by a normal one.
     """
-    sigma = quantiles.width(0.8) / (2 * phi_inverse(ranks.new_tensor(0.9)))
+    sigma = surrogate_sigma(quantiles)
     # Phi rounds to 0 or 1 beyond about five sigma; the surrogate must stay finite there.
     tiny = torch.finfo(ranks.dtype).eps / 2
     return quantiles(0.5) + sigma * phi_inverse(ranks.clamp(tiny, 1 - tiny))
+
+
+def surrogate_rank(quantiles: QuantileFunction, actions: Float[Tensor, "b h d"]) -> Float[Tensor, "b h d"]:
+    """The rank at which the Gaussian surrogate has these actions."""
+    tiny = torch.finfo(quantiles.levels.dtype).tiny
+    return phi((actions - quantiles(0.5)) / surrogate_sigma(quantiles).clamp_min(tiny))
+
+
+def surrogate_sigma(quantiles: QuantileFunction) -> Float[Tensor, "b h d"]:
+    """The standard deviation of a normal law with the predicted 10-90 % width."""
+    return quantiles.width(0.8) / (2 * phi_inverse(quantiles.levels.new_tensor(0.9)))

@@ -1,0 +1,89 @@
+"""What the study asks of an episode: whether it kept its side of the obstacle, and whether surprise told of a push.
+
+Axes: n step, q query.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from lerobot_policy_quantile.contract import Array
+
+FORK = 0.01
+"""Metres beside the straight way: farther out, a side has been chosen."""
+WINDOW = 20
+"""Steps after a push in which surprise may tell of it."""
+ALARM = 0.95
+"""Quantile of undisturbed surprise above which an alarm is raised."""
+
+
+def changed_side(path: Float[Array, "n 3"], plane: Float[Array, "3"], ahead: Float[Array, "2"]) -> bool | None:
+    """Whether a path changed from one side of the straight way to the other before it passed the obstacle's plane.
+
+    The straight way leads through the obstacle's centre. None for a path that chose no side or never passed.
+    """
+    relative = path[:, :2] - plane[:2]
+    passed = np.flatnonzero(relative @ ahead >= 0)
+    if not len(passed):
+        return None
+    beside = relative[: passed[0] + 1] @ np.array([-ahead[1], ahead[0]])
+    chosen = np.sign(beside[np.abs(beside) > FORK])
+    return bool((chosen != chosen[0]).any()) if len(chosen) else None
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The surprise of one episode, query by query."""
+
+    steps: Int[Array, " q"]
+    surprises: Float[Array, " q"]
+
+    def within(self, step: int) -> Float[Array, " q"]:
+        """Surprises of queries in the window after a step."""
+        inside = (self.steps > step) & (self.steps <= step + WINDOW) & np.isfinite(self.surprises)
+        return np.asarray(self.surprises[inside])
+
+    def first_above(self, threshold: float, after: int) -> int | None:
+        """Steps from a moment until surprise exceeds a threshold, in the window; None if it does not."""
+        above = (self.steps > after) & (self.steps <= after + WINDOW) & (self.surprises > threshold)
+        return int(self.steps[above][0] - after) if above.any() else None
+
+
+@dataclass(frozen=True)
+class PushReport:
+    """How well surprise tells pushed episodes from the same ones undisturbed."""
+
+    episodes: int
+    auroc: float
+    """P(largest surprise after the push > largest of the undisturbed episode in the same window), ties half."""
+    alarmed: float
+    """Share of pushed episodes with an alarm in the window."""
+    median_steps: float
+    """From push to alarm, over the alarmed ones."""
+
+
+def push_report(pushed: list[tuple[int, Watched]], calm: list[Watched]) -> PushReport:
+    """Pairs of the same key: the step of the push with the pushed episode, and the undisturbed one."""
+    pairs = [
+        (at, hit, rest)
+        for (at, hit), rest in zip(pushed, calm, strict=True)
+        if at >= 0 and hit.within(at).size and rest.within(at).size
+    ]
+    if not pairs:
+        raise ValueError(f"pushed must hold episodes that went on after their push; got none of {len(pushed)}")
+    hits = np.array([hit.within(at).max() for at, hit, _ in pairs])
+    rests = np.array([rest.within(at).max() for at, _, rest in pairs])
+    threshold = float(
+        np.quantile(np.concatenate([rest.surprises[np.isfinite(rest.surprises)] for *_, rest in pairs]), ALARM)
+    )
+    waits = [wait for at, hit, _ in pairs if (wait := hit.first_above(threshold, at)) is not None]
+    return PushReport(
+        len(pairs), auroc(hits, rests), len(waits) / len(pairs), float(np.median(waits)) if waits else float("nan")
+    )
+
+
+def auroc(positive: Float[Array, " n"], negative: Float[Array, " m"]) -> float:
+    """P(a positive's score > a negative's) + P(equal) / 2, over all pairs."""
+    above = (positive[:, None] > negative[None]).mean()
+    return float(above + 0.5 * (positive[:, None] == negative[None]).mean())

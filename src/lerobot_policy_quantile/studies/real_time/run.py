@@ -1,0 +1,151 @@
+"""Runs the study's episodes: every handover at every delay, an obstacle to be passed, an object that is pushed.
+
+All episodes are keyed, paired by their noise and kept in one journal per part: a stopped run goes on where it was.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from rich.console import Console
+
+from lerobot_policy_quantile.adapters.factory import OBSTACLE, SceneFactory
+from lerobot_policy_quantile.adapters.real_time_policy import head_of, real_time_arms
+from lerobot_policy_quantile.contract import HANDINGS, OWN_DECODER, Policy, World
+from lerobot_policy_quantile.core.decoders import canonical_text
+from lerobot_policy_quantile.evaluation.journal import Row
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
+from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.evaluation.whole_run import SIDE, run_whole
+from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
+from lerobot_policy_quantile.scenes.embedded import EmbeddedScene
+from lerobot_policy_quantile.studies.real_time.measures import PushReport, Watched, changed_side, push_report
+from lerobot_policy_quantile.studies.real_time.push import PushedScene
+from lerobot_policy_quantile.studies.two_demo.closed_loop import SameStart
+
+PUSHED = "+push"
+DECODERS = ("median", "shared")
+TASKS = {"embedded": (1, 2, 3, 4)}
+"""Of other scenes the ten of a LIBERO suite."""
+FIRST_STATE = {"embedded": 0}
+"""Of other scenes 20: demonstrations of LIBERO suites are from 20 to 44, proofs from 20 on."""
+PATIENCE = 6000.0
+"""Seconds of wall time for one episode; the machine may be busy."""
+
+
+@dataclass(frozen=True)
+class JoiningFactory:
+    """Scenes of the registry, pushed ones and those with one shared start; policies whose answers take time."""
+
+    scenes: SceneFactory
+
+    def world(self, scene: str) -> World:
+        """A world of that name."""
+        made = self.scenes.scene(scene.removesuffix(PUSHED))
+        if scene.endswith(PUSHED):
+            return cast(World, PushedScene(cast(EmbeddedScene, made)))
+        return cast(World, SameStart(made)) if scene.endswith(OBSTACLE) else made
+
+    def policy(self, policy: str) -> Policy:
+        """The policy of that name."""
+        return self.scenes.policy(policy)
+
+    def policy_context(self, policy: str) -> Mapping[str, str] | None:
+        """Its context, told without loading it."""
+        return self.scenes.policy_context(policy)
+
+
+@dataclass(frozen=True)
+class JoiningStudy:
+    """Where the study keeps its journals, and how much of it is run."""
+
+    out: Path
+    episodes: int
+    delays: Sequence[int]
+    workers: int
+    notes: Console
+
+    def delays_in(self, scene: str, policies: Mapping[str, str]) -> tuple[list[Row], SideFiles]:
+        """Every policy, handover and delay in a scene, on the same episodes."""
+        factory = self._factory(policies, HANDINGS)
+        tasks = TASKS.get(scene, tuple(range(10)))
+        first, each = FIRST_STATE.get(scene, 20), math.ceil(self.episodes / len(tasks))
+        keys = [
+            EpisodeKey(scene, task, index, 0, policy, decoder)
+            for policy in factory.scenes.sources
+            for decoder in self._decoders(policy, policies)
+            for index in range(first, first + each)
+            for task in tasks
+        ]
+        return self._run(scene, keys, factory)
+
+    def sides(self, policies: Mapping[str, str], delay: int) -> dict[str, tuple[int, int, int]]:
+        """Policy and handover -> episodes that changed sides before the obstacle, that passed it, and all."""
+        factory = self._factory(policies, ("swap", "rank"), [delay])
+        scene = f"embedded{OBSTACLE}"
+        keys = [
+            EpisodeKey(scene, 0, 0, seed, policy, canonical_text("shared"))
+            for policy in factory.scenes.sources
+            for seed in range(self.episodes)
+        ]
+        rows, files = self._run("obstacle", keys, factory)
+        world = factory.scenes.scene(scene)
+        world.reset(0, 0, 0)
+        layout, start = world.layout(), world.state()[:3]
+        world.close()
+        if layout.obstacle is None:
+            raise ValueError(f"{scene} must have an obstacle; got none")
+        ahead = (layout.object - start)[:2]
+        counts = {}
+        for policy in factory.scenes.sources:
+            paths = [files.read(row.key)["states"][:, :3] for row in rows if row.key.policy == policy]
+            changed = [changed_side(path, layout.obstacle, ahead / math.hypot(*ahead)) for path in paths]
+            counts[policy] = (sum(map(bool, changed)), sum(side is not None for side in changed), len(paths))
+        return counts
+
+    def pushes(self, policies: Mapping[str, str], delay: int) -> dict[str, PushReport]:
+        """Policy -> how its surprise tells episodes whose object was pushed from the same ones undisturbed."""
+        factory = self._factory(policies, ("rank",), [delay])
+        tasks = TASKS["embedded"]
+        keys = [
+            EpisodeKey(scene, task, index, 0, policy, "median")
+            for policy in factory.scenes.sources
+            for scene in ("embedded", f"embedded{PUSHED}")
+            for index in range(math.ceil(self.episodes / len(tasks)))
+            for task in tasks
+        ]
+        rows, files = self._run("pushes", keys, factory)
+        reports = {}
+        for policy in factory.scenes.sources:
+            calm, pushed = (
+                [files.read(row.key) for row in rows if (row.key.scene, row.key.policy) == (scene, policy)]
+                for scene in ("embedded", f"embedded{PUSHED}")
+            )
+            watched = [[Watched(a["query_steps"], a["surprises"]) for a in side] for side in (pushed, calm)]
+            steps = [int(arrays["pushed_at"]) for arrays in pushed]
+            reports[policy] = push_report(list(zip(steps, watched[0], strict=True)), watched[1])
+        return reports
+
+    def _factory(
+        self, policies: Mapping[str, str], handovers: Sequence[str], delays: Sequence[int] | None = None
+    ) -> JoiningFactory:
+        chosen = ",".join(map(str, self.delays if delays is None else delays))
+        arms = real_time_arms(policies, chosen, ",".join(handovers), None)
+        sources = {name: source for name, (source, _) in arms.items()}
+        rules = {name: rule for name, (_, rule) in arms.items()}
+        return JoiningFactory(SceneFactory(sources, CAMERA_SIZE, real_time=rules))
+
+    @staticmethod
+    def _decoders(policy: str, policies: Mapping[str, str]) -> tuple[str, ...]:
+        """The study's decoders for a quantile head, its own for any other; pausing and swapping are told by either."""
+        name = policy.rpartition("/")[0]
+        if head_of(Path(policies[name])) != "quantile":
+            return (OWN_DECODER,)
+        return tuple(canonical_text(decoder) for decoder in DECODERS)
+
+    def _run(self, part: str, keys: Sequence[EpisodeKey], factory: JoiningFactory) -> tuple[list[Row], SideFiles]:
+        folder = self.out / part
+        rows = run_whole(Plan(tuple(keys)), folder, factory, workers=self.workers, console=self.notes, timeout=PATIENCE)
+        return rows, SideFiles(folder / SIDE)

@@ -1,0 +1,64 @@
+"""The study's page from rows and side files made by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.studies.real_time.cost import ReplanCost
+from lerobot_policy_quantile.studies.real_time.measures import PushReport
+from lerobot_policy_quantile.studies.real_time.report import (
+    SHADES,
+    cells_of,
+    cost_table,
+    delay_figure,
+    delay_table,
+    push_lines,
+    side_lines,
+    target_lines,
+)
+from tests.evaluation.tables.test_motion import episode
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """Seams 0.5 (swap) and 0.1 (rank) at delay 4; swapping loses one of four episodes that it has without delay."""
+    files = SideFiles(tmp_path, video=False)
+    rows = []
+    for handover, delay, jump in (("swap", 0, 0.3), ("swap", 4, 0.9), ("rank", 0, 0.1), ("rank", 4, 0.1)):
+        for index in range(4):
+            row = episode(files, index, jump=jump, policy=f"ours/{handover}-{delay}")
+            lost = (handover, delay, index) == ("swap", 4, 0)
+            versions = {"handover": handover, "delay": str(delay)}
+            rows.append(replace(row, status="failure" if lost else "success", versions=versions))
+    return cells_of(rows, files)
+
+
+def test_a_line_per_cell_with_rates_and_seams(cells):
+    assert [(cell.handover, cell.delay) for cell in cells] == [("rank", 0), ("rank", 4), ("swap", 0), ("swap", 4)]
+    lines = delay_table(cells).splitlines()
+    assert lines[2].startswith("| ours | median | rank | 0 | 4 | 100 [51, 100] | 0.1 [0.1, 0.1] |")
+    assert "| swap | 4 | 4 | 75 [30, 95] | 0.5 [0.5, 0.5] |" in lines[5]
+
+
+def test_targets_are_held_against_swapping_and_no_delay(cells):
+    lines = target_lines(cells, 4)
+    assert lines[0].startswith("- ours, median, rank: seam 0.20 of swapping's, success +0.0 points")
+    assert "swap: seam 1.00 of swapping's, success -25.0 points" in lines[1]
+    assert target_lines(cells, 6) == []
+
+
+def test_the_figure_has_a_line_per_handover(cells):
+    svg = delay_figure("embedded", cells).svg_file()
+    assert svg.count("<path") == 4 + len(SHADES), "two handovers in two panels, and the legend"
+    assert "Success: ours, median" in svg
+
+
+def test_cost_sides_and_pushes_are_spelled():
+    text = cost_table({"quantile": ReplanCost(1, 12.34, 12.5), "l1": ReplanCost(1, 12.0, None)})
+    assert "| quantile | 1 | 12.3 | 12.5 |" in text
+    assert "| l1 | 1 | 12.0 | - |" in text
+    assert side_lines({"ours/rank-4": (1, 50, 60)}) == [
+        "- ours/rank-4: 49 of 50 that passed kept the side they began with (60 episodes)"
+    ]
+    assert "AUROC 0.91" in push_lines({"ours": PushReport(40, 0.914, 0.85, 6.0)})[0]
