@@ -12,6 +12,7 @@ from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from tests.core.decoders.test_composition import preset
 from tests.core.test_quantile_function import random_function
+from tests.support.simulated_cuda import simulated_cuda
 
 H, D = 8, 7
 NAMES = st.sampled_from(list(PRESETS))
@@ -42,6 +43,21 @@ def test_without_a_left_over_the_chunk_is_the_decoders_own(name, seed):
     assert torch.equal(result.actions, decoded.actions)
     assert torch.equal(result.ranks, decoded.ranks)
     assert not result.surprise.any()
+
+
+def test_on_a_gpu_it_is_the_same_wherever_the_left_over_lies():
+    left, settings = old_plan(6).float(), {"delay": 2, "schedule": "linear"}
+    decoder, law, decoded = chunk("shared", rows=2)
+    law = QuantileFunction(law.levels, law.quantiles.float())
+    here = Decoded(*(part.float() for part in decoded))
+    expected = hand_over(here, law, [Handover(left, **settings), None], decoder)
+    with simulated_cuda():
+        there = Decoded(*(part.to("cuda") for part in here))
+        moved = QuantileFunction(law.levels.to("cuda"), law.quantiles.to("cuda"))
+        for rest in (left, left.to("cuda")):
+            found = hand_over(there, moved, [Handover(rest, **settings), None], decoder)
+            for ours, theirs in zip(expected, found, strict=True):
+                torch.testing.assert_close(ours, theirs.cpu())
 
 
 @given(name=NAMES, seed=SEEDS, delay=DELAYS, steps=st.integers(1, H), schedule=RULES)

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lerobot_policy_quantile.core._checks import require_choice, require_no_nan
+from lerobot_policy_quantile.core._devices import send
 from lerobot_policy_quantile.core.decoders.composition import Decoded, Decoder
 from lerobot_policy_quantile.core.quantile_function import SMALLEST_GAP, QuantileFunction
 
@@ -132,7 +133,7 @@ def hand_over(
     low, high = law.quantiles[..., 0], law.quantiles[..., -1]
     outside = (torch.maximum(low - left, left - high) / (high - low).clamp_min(SMALLEST_GAP)).clamp_min(0)
     surprise = torch.where(known[..., None], outside, 0.0)
-    if not bool(known.any()):
+    if all(handover is None for handover in handovers):
         return HandedOver(decoded.actions, decoded.ranks, surprise)
 
     own = decoded.ranks
@@ -172,17 +173,17 @@ def _in_rows(
 ) -> tuple[Float[Tensor, "b h d"], Bool[Tensor, "b h"], Bool[Tensor, "b h"], Float[Tensor, "b h"]]:
     """Left-over actions, where there are any, which of them are frozen, and their weights, for all rows at once."""
     batch, chunk_size, action_dim = law.shape
+    device, dtype = law.quantiles.device, law.quantiles.dtype
     left = law.quantiles.new_zeros(batch, chunk_size, action_dim)
-    steps, delay = torch.zeros(batch, 1), torch.zeros(batch, 1)
-    weight = law.quantiles.new_zeros(batch, chunk_size)
+    steps, delay, weight = torch.zeros(batch, 1), torch.zeros(batch, 1), torch.zeros(batch, chunk_size)
     for row, handover in enumerate(handovers):
         if handover is None:
             continue
         handover.require_fits(chunk_size, action_dim)
         kept = handover.left_over[:chunk_size]
-        left[row, : len(kept)] = kept.to(left)
+        left[row, : len(kept)] = send(kept, device, dtype)
         steps[row], delay[row] = len(kept), handover.delay
         weight[row] = handover.weights(chunk_size)
-    step = torch.arange(chunk_size)
-    known = step < steps
-    return left, known, known & (step < delay), weight
+    known = torch.arange(chunk_size) < steps
+    frozen = known & (torch.arange(chunk_size) < delay)
+    return left, send(known, device), send(frozen, device), send(weight, device, dtype)
