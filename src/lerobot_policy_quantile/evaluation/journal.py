@@ -200,6 +200,22 @@ def read_rows(path: Path) -> list[Row]:
     return _rows(path, inspect_journal(path))
 
 
+def read_what_is_whole(path: Path) -> tuple[list[Row], list[str]]:
+    """The final rows that can be read, sorted by key, and in words what cannot; raises for no damage."""
+    try:
+        found = inspect_journal(path)
+    except JournalError as error:
+        return [], [str(error)]
+    rows, problems = [], [] if found.sound else [f"journal {path.name} is damaged: {found.report()}"]
+    files = dict(found.rows["side_files"])
+    for values in found.rows["results"]:
+        try:
+            rows.append(_row(values, json.loads(files.get(values[0], "{}"))))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # of rows without checksums
+            problems.append(f"row {str(values[0])[:80]!r} cannot be read: {error}")
+    return sorted(rows, key=lambda row: row.key), problems
+
+
 def read_errors(path: Path) -> list[tuple[EpisodeKey, int, str]]:
     """Every attempt that ended in an error: key, number of the attempt, traceback."""
     found = sorted(_require_sound(path, inspect_journal(path)).rows["errors"])

@@ -10,6 +10,14 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
+LOWEST_LEVEL = 0.025
+
+
+def levels_of(k: int) -> Float[Array, " k"]:
+    """The levels of a head with K quantiles: from 0.025 to 0.975 in equal steps."""
+    return np.linspace(LOWEST_LEVEL, 1 - LOWEST_LEVEL, k)
+
+
 def quantile_at(quantiles: Float[Array, "*s k"], levels: Sequence[float] | Array, rank: float) -> Float[Array, "*s"]:
     """Q(rank): linear between the knots (levels, quantiles); the first and last segments go on to 0 and 1."""
     knots = np.asarray(levels)
