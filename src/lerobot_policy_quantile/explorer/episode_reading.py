@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
+from lerobot_policy_quantile.drawing.ranges import DIMENSIONS
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.explorer.run_reading import ExploredRun
 from lerobot_policy_quantile.explorer.safe_arrays import read_arrays
-from lerobot_policy_quantile.serving.spread import motion_spread, spread
+from lerobot_policy_quantile.serving.spread import spread
 from lerobot_policy_quantile.util.quantiles import Array, levels_of
 
 PER_QUERY = ("surprise", "alarm")
@@ -63,6 +64,33 @@ def read_episode(run: ExploredRun, row: Row) -> EpisodeRecord:
     return record
 
 
+def executed_law(record: EpisodeRecord) -> Float[Array, "t d k"] | None:
+    """The quantiles of every executed action, from the last replan before it; NaN beyond a chunk's end."""
+    if record.quantiles is None or record.query_steps is None or record.actions is None:
+        return None
+    law = np.full((len(record.actions), *record.quantiles.shape[2:]), np.nan)
+    ends = np.append(record.query_steps[1:], len(record.actions))
+    for began, end, chunk in zip(record.query_steps, ends, record.quantiles, strict=True):
+        count = min(int(end - began), len(chunk))
+        law[began : began + count] = chunk[:count]
+    return law
+
+
+def motion_of(record: EpisodeRecord, run: ExploredRun) -> list[int]:
+    """The dimensions that are not grippers; without the policy's folder the last one is taken for the gripper."""
+    count = 0 if record.actions is None else record.actions.shape[1]
+    units = run.units.get(record.row.key.policy)
+    known = units is not None and len(units.scale) == count
+    grippers = units.grippers if units is not None and known else (count - 1,) if count > 1 else ()
+    return [d for d in range(count) if d not in grippers]
+
+
+def dimension_names(record: EpisodeRecord) -> list[str]:
+    """Of the action dimensions: those of an arm with seven, numbers otherwise."""
+    count = 0 if record.actions is None else record.actions.shape[1]
+    return list(DIMENSIONS) if count == len(DIMENSIONS) else [f"action {d}" for d in range(count)]
+
+
 def mean_spread(record: EpisodeRecord, run: ExploredRun) -> float | None:
     """Mean over replans of the first step's central 80 %, mean over motion dimensions; normalised if units are known.
 
@@ -70,12 +98,11 @@ def mean_spread(record: EpisodeRecord, run: ExploredRun) -> float | None:
     """
     if record.quantiles is None or record.levels is None or not len(record.quantiles):
         return None
-    widths = spread(record.quantiles[:, 0].astype(float), list(record.levels))
+    widths = spread(record.quantiles[:, 0].astype(float), list(record.levels))[:, motion_of(record, run)]
     units = run.units.get(record.row.key.policy)
-    grippers = (widths.shape[1] - 1,) if widths.shape[1] > 1 else ()
-    if units is not None and len(units.scale) == widths.shape[1]:
-        widths, grippers = widths / np.asarray(units.scale), units.grippers
-    return float(motion_spread(widths, grippers).mean())
+    if units is not None and len(units.scale) == record.quantiles.shape[2]:
+        widths = widths / np.asarray(units.scale)[motion_of(record, run)]
+    return float(widths.mean())
 
 
 def first_alarm(record: EpisodeRecord) -> int | None:

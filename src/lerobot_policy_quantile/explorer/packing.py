@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_policy_quantile.drawing.ranges import DIMENSIONS
 from lerobot_policy_quantile.evaluation.journal import Row
-from lerobot_policy_quantile.explorer.episode_reading import EpisodeRecord, first_alarm, mean_spread, read_episode
+from lerobot_policy_quantile.explorer.episode_reading import (
+    dimension_names,
+    first_alarm,
+    mean_spread,
+    read_episode,
+)
 from lerobot_policy_quantile.explorer.frames import frame_sheet, read_frames
 from lerobot_policy_quantile.explorer.run_reading import ExploredRun
 from lerobot_policy_quantile.util.quantiles import Array
@@ -70,7 +74,7 @@ def packed_episode(run: ExploredRun, row: Row) -> bytes:
         "quantiles": record.quantiles,
         **record.per_query,
     }
-    header: dict[str, Any] = {"key": row.key.text, "problems": problems, "names": _names(record)}
+    header: dict[str, Any] = {"key": row.key.text, "problems": problems, "names": dimension_names(record)}
     if record.levels is not None:
         header["levels"] = record.levels.tolist()
     if frames is not None:
@@ -94,9 +98,3 @@ def packed(header: dict[str, Any], arrays: dict[str, Array]) -> bytes:
 
 def _filled(content: bytes, by: bytes = b"\0", before: int = 0) -> bytes:
     return content + by * (-(len(content) + before) % _ALIGNED)
-
-
-def _names(record: EpisodeRecord) -> list[str]:
-    """Of the action dimensions: those of an arm with seven, numbers otherwise."""
-    count = 0 if record.actions is None else record.actions.shape[1]
-    return list(DIMENSIONS) if count == len(DIMENSIONS) else [f"action {d}" for d in range(count)]

@@ -4,10 +4,12 @@ Nothing outside a run's folder is read: file names follow from the digest of a k
 folder is refused.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lerobot_policy_quantile.evaluation.journal import Row, read_what_is_whole
+from lerobot_policy_quantile.evaluation.naming import rows_named
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL
 
@@ -64,6 +66,26 @@ def read_run(path: Path, units: dict[str, PolicyUnits] | None = None) -> Explore
     journal = path / JOURNAL if path.is_dir() else path
     rows, problems = read_what_is_whole(journal)
     return ExploredRun(journal.parent.name or str(path), journal.parent, tuple(rows), tuple(problems), units or {})
+
+
+def read_named(path: Path, episode: str) -> tuple[ExploredRun, Row]:
+    """A run and the one of its episodes that is meant; ValueError if there is none."""
+    require_run(path)
+    run = read_run(path)
+    if not run.rows:
+        raise ValueError(f"RUN must hold an episode; got none in {path}" + "".join(f"; {why}" for why in run.problems))
+    return run, rows_named(run.rows, episode)[0]
+
+
+def few_episodes(runs: Sequence[ExploredRun], episodes: Sequence[str], most: int) -> list[ExploredRun]:
+    """The runs with the named episodes only or, without names, so many; those of one key stay together."""
+    if episodes:
+        named = {row.key for text in episodes for row in rows_named([row for run in runs for row in run.rows], text)}
+    else:
+        keys = {row.key for run in runs for row in run.rows}
+        ordered = sorted(keys, key=lambda key: (key.scene, key.task, key.index, key.seed, key.policy, key.decoder))
+        named = set(ordered[:most])
+    return [replace(run, rows=tuple(row for row in run.rows if row.key in named)) for run in runs]
 
 
 def require_run(path: Path) -> None:
