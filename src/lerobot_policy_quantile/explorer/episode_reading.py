@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from lerobot_policy_quantile.drawing.ranges import DIMENSIONS
 from lerobot_policy_quantile.evaluation.journal import Row
-from lerobot_policy_quantile.explorer.run_reading import ExploredRun
+from lerobot_policy_quantile.explorer.run_reading import ExploredRun, alteration
 from lerobot_policy_quantile.explorer.safe_arrays import read_arrays
 from lerobot_policy_quantile.serving.spread import spread
 from lerobot_policy_quantile.util.quantiles import Array, levels_of
@@ -47,7 +47,9 @@ def read_episode(run: ExploredRun, row: Row) -> EpisodeRecord:
     if row.traceback is not None:
         record.problems.append(f"the episode ended in an error: {row.traceback.strip().splitlines()[-1][:300]}")
     try:
-        arrays, record.problems[len(record.problems) :] = read_arrays(run.side_file(row, ".npz"))
+        path = run.side_file(row, ".npz")
+        arrays, unreadable = read_arrays(path)
+        record.problems += alteration(path, row) + unreadable
     except (ValueError, OSError) as error:
         record.problems.append(f"no actions or predictions: {error}")
         return record

@@ -26,12 +26,14 @@ from lerobot_policy_quantile.explorer.run_reading import ExploredRun
 from lerobot_policy_quantile.util.files import write_atomically
 from lerobot_policy_quantile.util.quantiles import Array, quantile_at
 
-CAMERA, CHART, TITLE, GAP = 200, 420, 26, 8
+CAMERA, CHART, TITLE, GAP = 184, 400, 26, 8
 LABEL = 64
 """Room for a dimension's name."""
 BANDS = ((0.025, 0.975, 0.18), (0.1, 0.9, 0.26), (0.25, 0.75, 0.40))
 """Ends of the central 95, 80 and 50 %, and how strongly each is painted over the ones before."""
-COLOURS, LONGEST, HELD = 96, 60, 8
+STRONG = 1.5
+"""How much stronger the last replan's fan is painted."""
+COLOURS, LONGEST, HELD = 72, 50, 8
 """Of a GIF: colours, most pictures of the episodes, and how many more show their end."""
 SHARP = 2
 """Charts are drawn so many times larger and shrunk."""
@@ -64,10 +66,23 @@ def write_film(episodes: Sequence[tuple[ExploredRun, Row]], dimensions: Sequence
     if out.suffix == ".mp4":
         write_atomically(out, encode_video([np.asarray(picture) for picture in pictures], rate))
     else:
-        small = [each.quantize(COLOURS, dither=Image.Dither.NONE) for each in [*pictures, *[pictures[-1]] * HELD]]
+        palette = _gif_palette(pictures)
+        shown = [*pictures, *[pictures[-1]] * HELD]
+        small = [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in shown]
         milliseconds = max(20, round(1000 / rate))
         small[0].save(out, save_all=True, append_images=small[1:], duration=milliseconds, loop=0, optimize=True)
     return len(pictures)
+
+
+def _gif_palette(pictures: Sequence[Image.Image]) -> Image.Image:
+    """Colours of some pictures and, however little of a picture they cover, all of the charts'."""
+    some = [np.asarray(pictures[place]) for place in np.linspace(0, len(pictures) - 1, 8).round().astype(int)]
+    found = Image.fromarray(np.concatenate(some)).quantize(COLOURS).getpalette() or []
+    ours = [_mixed(name, 1.0) for name in ("ground", "ink", "grid", "failure", "success")]
+    ours += [_mixed("quantile", weight * factor) for _, _, weight in BANDS for factor in (1.0, STRONG)]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([*found[: 3 * COLOURS], *(part for colour in ours for part in colour)])
+    return palette
 
 
 def _filmed(run: ExploredRun, row: Row, dimensions: Sequence[int]) -> FilmedEpisode:
@@ -144,7 +159,7 @@ def _panel(
     for times, knots, strong in _fans(episode, d, step):
         for first, second, weight in BANDS:
             below, above = (place(times, quantile_at(knots, record.levels, rank)) for rank in (first, second))  # type: ignore[arg-type]
-            shade = _mixed("quantile", weight * (1.5 if strong else 1.0))
+            shade = _mixed("quantile", weight * (STRONG if strong else 1.0))
             if len(below) > 1:
                 pen.polygon([*below, *reversed(above)], fill=shade)
     path = place(np.arange(done), record.actions[:done, d])

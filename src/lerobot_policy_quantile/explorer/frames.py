@@ -5,6 +5,7 @@ They are decoded here and drawn or encoded anew, so that no program that shows t
 
 import io
 from dataclasses import dataclass
+from pathlib import Path
 
 import av
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import Image
 
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.side_files import strip_places
-from lerobot_policy_quantile.explorer.run_reading import ExploredRun
+from lerobot_policy_quantile.explorer.run_reading import ExploredRun, alteration
 from lerobot_policy_quantile.util.quantiles import Array
 
 MOST_FRAMES = 2_000
@@ -55,16 +56,19 @@ def read_frames(run: ExploredRun, row: Row, query_steps: Int[Array, " q"] | None
     if query_steps is None or not len(query_steps):
         return None, ["no pictures: which steps they belong to is not known"]
     try:
-        pictures = _video(run, row, len(query_steps))
-        return Frames(pictures, [int(step) for step in query_steps[: len(pictures)]]), []
+        path = run.side_file(row, ".mp4")
+        pictures = _video(path, len(query_steps))
+        return Frames(pictures, [int(step) for step in query_steps[: len(pictures)]]), alteration(path, row)
     except Exception as error:  # decoders raise whatever a damaged file makes them raise
-        no_video = f"no video ({_short(error)})"
+        no_video = f"no video ({row.key.digest}.mp4: {_short(error)})"
     try:
-        pictures = _strip(run, row, len(query_steps))
+        path = run.side_file(row, ".png")
+        pictures = _strip(path, len(query_steps))
     except Exception as error:
-        return None, [f"{no_video}, no film strip ({_short(error)})"]
+        return None, [f"{no_video}, no film strip ({row.key.digest}.png: {_short(error)})"]
     steps = [int(query_steps[place]) for place in strip_places(len(query_steps))]
-    return Frames(pictures, steps), [f"{no_video}: {len(pictures)} pictures of the film strip are shown"]
+    few = f"{no_video}: {len(pictures)} pictures of the film strip are shown"
+    return Frames(pictures, steps), [few, *alteration(path, row)]
 
 
 def _short(error: Exception) -> str:
@@ -87,9 +91,9 @@ def frame_sheet(frames: Frames) -> FrameSheet:
     return FrameSheet(buffer.getvalue(), columns, *size, frames.steps, frames.cameras)
 
 
-def _video(run: ExploredRun, row: Row, queries: int) -> list[UInt8[Array, "y x 3"]]:
+def _video(path: Path, queries: int) -> list[UInt8[Array, "y x 3"]]:
     pictures: list[Array] = []
-    with av.open(str(run.side_file(row, ".mp4")), format="mp4", mode="r") as container:
+    with av.open(str(path), format="mp4", mode="r") as container:
         stream = container.streams.video[0]
         if not (0 < stream.width <= LARGEST_FRAME and 0 < stream.height <= LARGEST_FRAME):
             raise ValueError(f"frames must be at most {LARGEST_FRAME} px; got {stream.width} x {stream.height}")
@@ -103,9 +107,9 @@ def _video(run: ExploredRun, row: Row, queries: int) -> list[UInt8[Array, "y x 3
     return pictures
 
 
-def _strip(run: ExploredRun, row: Row, queries: int) -> list[UInt8[Array, "y x 3"]]:
+def _strip(path: Path, queries: int) -> list[UInt8[Array, "y x 3"]]:
     count = len(strip_places(queries))
-    with Image.open(run.side_file(row, ".png"), formats=["PNG"]) as image:
+    with Image.open(path, formats=["PNG"]) as image:
         width, height = image.size
         if width > LARGEST_FRAME or height > LARGEST_FRAME * count or height % count:
             raise ValueError(f"a strip of {count} frames cannot be {width} x {height} px")

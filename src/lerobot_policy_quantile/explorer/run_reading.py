@@ -12,6 +12,7 @@ from lerobot_policy_quantile.evaluation.journal import Row, read_what_is_whole
 from lerobot_policy_quantile.evaluation.naming import rows_named
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL
+from lerobot_policy_quantile.util.digests import plain_digest
 
 SIDE = "side"
 LARGEST_FILE = 256 * 2**20
@@ -59,6 +60,14 @@ class ExploredRun:
         if path.stat().st_size > LARGEST_FILE:
             raise ValueError(f"{path.name} must have at most {LARGEST_FILE} bytes; got {path.stat().st_size}")
         return path
+
+
+def alteration(path: Path, row: Row) -> list[str]:
+    """In words, if a side file is not the one that the journal names; rows of old journals name none."""
+    recorded = row.side_files.get(path.suffix)
+    if recorded is None or plain_digest(path.read_bytes()) == recorded:
+        return []
+    return [f"{path.name} is not as it was when the journal recorded it"]
 
 
 def read_run(path: Path, units: dict[str, PolicyUnits] | None = None) -> ExploredRun:
