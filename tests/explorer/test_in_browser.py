@@ -42,12 +42,16 @@ def follow(browser, address: str) -> None:
 
 
 def set_input(browser, name: str, value: object) -> None:
-    browser.run(f"{{ const i = document.getElementById('{name}'); i.value = '{value}'; i.dispatchEvent(new Event('input')) }}")
+    browser.run(
+        f"{{ const i = document.getElementById('{name}'); i.value = '{value}'; i.dispatchEvent(new Event('input')) }}"
+    )
 
 
 def press(browser, name: str, **more: object) -> None:
     rest = "".join(f", {option}: {str(value).lower()}" for option, value in more.items())
-    browser.run(f"dispatchEvent.call(document.body, new KeyboardEvent('keydown', {{ key: '{name}', bubbles: true{rest} }}))")
+    browser.run(
+        f"dispatchEvent.call(document.body, new KeyboardEvent('keydown', {{ key: '{name}', bubbles: true{rest} }}))"
+    )
 
 
 def table_row(browser, name: str) -> list[float]:
@@ -87,6 +91,7 @@ def test_a_filter_leaves_rows_and_their_rates(page):
 
 def test_a_click_opens_an_episode_and_the_slider_moves_everything(page):
     set_input(page, "policy", "ours")
+    set_input(page, "decoder", "median")
     page.run("delete document.body.dataset.drawn; document.querySelectorAll('#rows .row')[3].click()")
     wait_in(page, "document.body.dataset.drawn !== undefined")
     assert "index 3" in page.run(TITLE)

@@ -89,7 +89,9 @@ def _filmed(run: ExploredRun, row: Row, dimensions: Sequence[int]) -> FilmedEpis
     record = read_episode(run, row)
     frames, missing = read_frames(run, row, record.query_steps)
     if frames is None or record.actions is None:
-        raise ValueError(f"episode {row.key.text} must have pictures and actions; {'; '.join(record.problems + missing)}")
+        raise ValueError(
+            f"episode {row.key.text} must have pictures and actions; {'; '.join(record.problems + missing)}"
+        )
     if max(dimensions) >= record.actions.shape[1]:
         raise ValueError(f"--dimensions must lie in 0..{record.actions.shape[1] - 1}; got {max(dimensions)}")
     return FilmedEpisode(row, record, frames, executed_law(record))
@@ -110,7 +112,9 @@ def _moment(filmed: Sequence[FilmedEpisode], dimensions: Sequence[int], step: in
         top = number * (height + GAP)
         _title(sheet, episode, top)
         picture = _picture(episode, step)
-        sheet.paste(picture.resize((episode.frames.cameras * CAMERA, CAMERA), Image.Resampling.LANCZOS), (0, top + TITLE))
+        sheet.paste(
+            picture.resize((episode.frames.cameras * CAMERA, CAMERA), Image.Resampling.LANCZOS), (0, top + TITLE)
+        )
         sheet.paste(_chart(episode, dimensions, step, last), (cameras * CAMERA + GAP, top + TITLE))
     return sheet
 
@@ -137,9 +141,7 @@ def _chart(episode: FilmedEpisode, dimensions: Sequence[int], step: int, last: i
     return chart.resize((CHART, CAMERA), Image.Resampling.LANCZOS)
 
 
-def _panel(
-    chart: Image.Image, episode: FilmedEpisode, d: int, room: tuple[float, float], step: int, last: int
-) -> None:
+def _panel(chart: Image.Image, episode: FilmedEpisode, d: int, room: tuple[float, float], step: int, last: int) -> None:
     record = episode.record
     assert record.actions is not None
     top, bottom = room

@@ -63,9 +63,7 @@ def _log_actions(recording: rr.RecordingStream, record: EpisodeRecord, motion: l
             for label, rank in FAN.items():
                 _log_series(recording, f"actions/{name}/{label}", steps, quantile_at(law[:, d], record.levels, rank))
             if d in motion:
-                _log_series(
-                    recording, f"ranks/{name}", steps, rank_of(law[:, d], record.levels, record.actions[:, d])
-                )
+                _log_series(recording, f"ranks/{name}", steps, rank_of(law[:, d], record.levels, record.actions[:, d]))
     if law is not None and record.levels is not None:
         widths = spread(law, list(record.levels))[:, motion]
         _log_series(recording, "spread", steps, widths.mean(axis=1))

@@ -100,7 +100,7 @@ class ExplorerServer(ThreadingHTTPServer):
         return _NOT_FOUND
 
     def _summary(self, place: str) -> dict[str, Any] | None:
-        found = self.library.find(*(place.split("/", 1) + [""])[:2])
+        found = self.library.find(*[*place.split("/", 1), ""][:2])
         return None if found is None else summary_of(*found)
 
 
@@ -125,7 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         port = self.server.server_address[1]
         if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
-            return self._send(HTTPStatus.FORBIDDEN, "text/plain; charset=utf-8", b"this server answers on loopback only")
+            return self._send(
+                HTTPStatus.FORBIDDEN, "text/plain; charset=utf-8", b"this server answers on loopback only"
+            )
         return self._send(*self.server.answer(self.path))
 
     def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:

@@ -128,6 +128,7 @@ async function drawCharts() {
   await drawPath(at("above"), both, ABOVE, ["x, m", "y, m (from above)"]);
   await drawPath(at("side"), both, SIDE, ["x, m", "z, m (from the side)"]);
   render();
+  performance.mark("drawn");
   document.body.dataset.drawn = `${placeOf(a.row)}${b ? ` ${placeOf(b.row)}` : ""}`;
 }
 
@@ -342,6 +343,7 @@ function wire() {
 async function start() {
   wire();
   showIndex(await loadIndex());
+  performance.mark("listed");
   document.body.dataset.listed = table.rows.length;
   await followLink();
   if (LIVE) setTimeout(refresh, REFRESH);
