@@ -1,6 +1,6 @@
 """The pictures of docs/guides/explorer.md: the page on a run of `make demo`, in Chromium.
 
-    python -m scripts.explorer_pictures "runs/demo/embedded+obstacle" --out docs/guides
+python -m scripts.explorer_pictures "runs/demo/embedded+obstacle" --out docs/guides
 """
 
 import argparse

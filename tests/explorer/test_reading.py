@@ -123,6 +123,53 @@ def test_damaged_rows_are_named_and_the_others_shown(tmp_path):
     assert read_run(folder).problems
 
 
+def strange_journal(folder, **changes):
+    """A journal without a schema that would refuse anything, and one row."""
+    names = (
+        "key", "status", "attempts", "steps", "simulated_seconds", "wall_seconds", "first_action", "contacts",
+        "final_state", "versions", "hashes", "traceback", "side_error",
+    )  # fmt: skip
+    usual = {"key": key(0).text, "status": "success", "attempts": 1, "steps": 3, "simulated_seconds": 1.0}
+    usual |= {"contacts": 0, "versions": "{}", "hashes": "{}"} | changes
+    folder.mkdir()
+    with sqlite3.connect(folder / "journal.sqlite") as db:
+        db.execute(f"CREATE TABLE results ({', '.join(names)})")
+        db.execute("CREATE TABLE errors (key, attempt, traceback)")
+        db.execute("CREATE TABLE contexts (scope, context)")
+        db.execute(f"INSERT INTO results VALUES ({', '.join('?' * len(names))})", [usual.get(name) for name in names])
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": "../../etc/passwd"}, {"key": '["a",0,0,0,"b"]'}, {"key": '["a\\n",0,0,0,"b","c"]'}, {"key": "[" * 9999},
+        {"key": b"\xff"}, {"status": "<b>"}, {"steps": "many"}, {"steps": -1}, {"steps": 2.5}, {"contacts": None},
+        {"simulated_seconds": "1"}, {"simulated_seconds": float("inf")}, {"versions": "no JSON"}, {"hashes": None},
+        {"traceback": 7}, {"side_error": 1.5},
+    ],
+)  # fmt: skip
+def test_a_row_that_no_schema_would_take_is_named(tmp_path, changes):
+    found = read_run(strange_journal(tmp_path / "run", **changes))
+    assert found.rows == ()
+    assert found.problems
+    json.dumps(index_of([found]), allow_nan=False)
+
+
+def test_the_usual_row_without_a_schema_is_read(tmp_path):
+    assert len(read_run(strange_journal(tmp_path / "run")).rows) == 1
+
+
+def test_tables_of_other_shapes_are_named(tmp_path):
+    folder = strange_journal(tmp_path / "run")
+    with sqlite3.connect(folder / "journal.sqlite") as db:
+        db.execute("CREATE TABLE seals (number, place)")
+        db.execute("INSERT INTO seals VALUES ('x', 1)")
+    found = read_run(folder)
+    assert found.rows == ()
+    assert found.problems
+
+
 def damaged(content: bytes, draw: random.Random) -> bytes:
     """Cut, changed, doubled, filled with noise, or nothing at all."""
     kind, size = draw.randrange(6), len(content)

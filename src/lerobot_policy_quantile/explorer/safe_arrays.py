@@ -3,6 +3,7 @@
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,8 @@ LARGEST_ARRAY = 128 * 2**20
 """Bytes of one array: a thousand replans of 50 steps, 7 dimensions and 21 levels take 30 million."""
 MOST_ARRAYS = 64
 _KINDS = "biuf"
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_FORMAT: Any = np.lib.format
+_HEADERS = {(1, 0): _FORMAT.read_array_header_1_0, (2, 0): _FORMAT.read_array_header_2_0}
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Array], list[str]]:
@@ -40,7 +42,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
     if member.file_size > LARGEST_ARRAY:
         raise ValueError(f"an array must take at most {LARGEST_ARRAY} bytes; got {member.file_size}")
     stream = io.BytesIO(archive.read(member))
-    header = _HEADERS.get(np.lib.format.read_magic(stream))
+    header = _HEADERS.get(_FORMAT.read_magic(stream))
     if header is None:
         raise ValueError("it is of an unknown version of numpy's format")
     shape, fortran, dtype = header(stream)
