@@ -33,7 +33,7 @@ def open_page(browser: Browser, address: str, width: int = 1280, *, dark: bool =
     """Load the explorer and wait until the first episode is drawn."""
     browser.open(address, width, dark=dark)
     wait_in(browser, "document.body.dataset.listed !== undefined")
-    wait_in(browser, "document.body.dataset.drawn !== undefined || !document.getElementById('empty').hidden")
+    wait_in(browser, "document.body.dataset.drawn !== undefined")
 
 
 @pytest.fixture(scope="session")

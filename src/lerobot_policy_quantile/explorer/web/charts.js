@@ -233,10 +233,12 @@ export function moveDots(box, episodes, [across, up], step) {
   });
 }
 
+/** A part of a chart's box, made when it is first asked for; the library adds classes of its own to it. */
 function child(box, className) {
-  const found = [...box.children].find((each) => each.className === className);
+  const found = [...box.children].find((each) => each.dataset.part === className);
   if (found) return found;
   const made = document.createElement("div");
+  made.dataset.part = className;
   made.className = className;
   box.append(made);
   return made;
