@@ -5,7 +5,7 @@ TEST_PROCESSES ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo picture study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize docs \
-	serve-load serve-fuzz serve-hostile soak study-kills adaptive real-time format lock clean
+	explorer-speed serve-load serve-fuzz serve-hostile soak study-kills adaptive real-time format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,9 @@ demo: .venv/.ready ## two demonstrations, four heads, every route: the study in 
 	@.venv/bin/qhead study two-demo --settings demo --out runs/demo
 
 picture: .venv/.ready ## docs/routes.gif, the README's moving picture, from the episodes of make demo
-	@$(PY) -m scripts.routes_picture runs/demo --out docs/routes.gif
+	@.venv/bin/qhead film "runs/demo/embedded+obstacle" --out docs/routes.gif \
+		--episode '["embedded+obstacle",0,0,0,"quantile-0","median"]' \
+		--episode '["embedded+obstacle",0,0,0,"quantile-0","density(rho=0.9, n=2)"]'
 
 study: .venv/.ready ## the two-demonstration study at full length, embedded and LIBERO (many hours); resumes; writes runs/study/
 	@.venv/bin/qhead study two-demo --settings study --out runs/study
@@ -51,6 +53,9 @@ bench-env: .venv/.ready ## steps per second with pictures on demand against rend
 bench-eval: .venv/.ready ## episodes per minute of qhead eval against lerobot-eval; how time grows with workers; writes runs/bench-eval/ (20 minutes)
 	@OMP_NUM_THREADS=1 $(PY) benchmarks/eval_sweeps.py
 	@OMP_NUM_THREADS=1 $(PY) benchmarks/eval_speed.py
+
+explorer-speed: .venv/.ready ## qhead explore on a run of 6,000 episodes in Chromium: opening, scrubbing, memory, size of the single file
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.explorer_speed
 
 expert: .venv/.ready ## the scripted experts: 50 embedded states, 10 x 10 of LIBERO-Object, 40 x 10 of LIBERO (an hour); writes docs/results/libero_scripted.md
 	@OMP_NUM_THREADS=1 $(PY) scripts/prove_expert.py

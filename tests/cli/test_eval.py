@@ -19,6 +19,8 @@ from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.evaluation.journal import read_errors, read_rows
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.explorer.run_reading import read_run
+from lerobot_policy_quantile.explorer.units import parse_units
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.scenes import doctor
 from tests.support.openpi_server import openpi_server
@@ -66,6 +68,10 @@ def test_expert_and_policy_run_side_by_side_and_resuming_is_the_same_command(fol
     command = (*command, "--decoder", "shared(l=0.1)", "--indices", "0-1", "--out", tmp_path)
     first = qhead(*command)
     assert first.returncode == 0, first.stderr
+    assert first.stderr.splitlines()[-1] == f"look at the episodes: qhead explore {tmp_path}"
+    units = parse_units([f"ours={folder}"], [read_run(tmp_path)])
+    assert units["ours"].scale == pytest.approx((1.0,) * 7)
+    assert units["ours"].grippers == (6,)
     lines = [line.split() for line in first.stdout.splitlines() if not line.startswith("#")]
     assert lines[0][:4] == ["scene", "policy", "decoder", "episodes"]
     assert [line[:2] for line in lines[1:]] == [["embedded", "expert"], ["embedded", "ours"], ["embedded", "ours"]]

@@ -21,6 +21,7 @@ from lerobot_policy_quantile.calibration.units import saved_units
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.drawing.ranges import DIMENSIONS, Range
 from lerobot_policy_quantile.evaluation.journal import Row, read_rows
+from lerobot_policy_quantile.evaluation.naming import rows_named
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL
 from lerobot_policy_quantile.policy.grippers import gripper_indices
@@ -83,7 +84,7 @@ def choose_rows(run: Path, choice: EpisodeChoice) -> list[Row]:
         raise ValueError(f"RUN must be a folder that qhead eval wrote, with {JOURNAL}; got {run}")
     rows = [row for row in read_rows(journal) if row.status != "error"]
     if choice.episode is not None:
-        rows = _named(rows, choice.episode)
+        rows = rows_named(rows, choice.episode)
     for field in ("scene", "task", "policy", "decoder", "status"):
         wanted = getattr(choice, field)
         known = sorted({_field(row, field) for row in rows})
@@ -102,16 +103,6 @@ def choose_rows(run: Path, choice: EpisodeChoice) -> list[Row]:
 
 def _field(row: Row, name: str) -> Any:
     return row.status if name == "status" else getattr(row.key, name)
-
-
-def _named(rows: Sequence[Row], text: str) -> list[Row]:
-    found = [row for row in rows if text in (row.key.text, row.key.digest)]
-    if not found:
-        raise ValueError(
-            '--episode must be a key of the journal, such as \'["embedded",0,0,0,"ours","own"]\', or the sixteen'
-            f" digits of its side files; got {text!r}{nearest(text, [row.key.text for row in rows])}"
-        )
-    return found
 
 
 def motion_units(folder: Path | None, action_dim: int, rows: Sequence[Row]) -> MotionUnits:

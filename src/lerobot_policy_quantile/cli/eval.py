@@ -1,6 +1,7 @@
 """`qhead eval`: run policies in closed loop."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -275,6 +276,8 @@ def evaluate(
         typer.echo(finished.table, nl=False)
     for remark in finished.remarks():
         notes.print(remark, markup=False)
+    if finished.rows:
+        notes.print(f"look at the episodes: qhead explore {shlex.quote(str(out))}", markup=False)
     raise typer.Exit(finished.exit_code)
 
 

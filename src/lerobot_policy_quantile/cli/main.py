@@ -10,6 +10,9 @@ from lerobot_policy_quantile.cli import (
     data,
     decoders,
     doctor,
+    explore,
+    export_rerun,
+    film,
     pretrain,
     replay,
     report,
@@ -51,6 +54,11 @@ app.command("table", help=table.HELP, rich_help_panel=EVALUATION)(table.table)
 app.command("compare", help=compare.HELP, rich_help_panel=EVALUATION)(compare.compare)
 app.command("calibrate", help=calibrate.HELP, rich_help_panel=EVALUATION)(calibrate.calibrate)
 app.command("spread", help=spread.HELP, rich_help_panel=EVALUATION)(spread.spread)
+app.command("explore", help=explore.HELP, rich_help_panel=EVALUATION)(needs("report")(explore.explore))
+app.command("film", help=film.HELP, rich_help_panel=EVALUATION)(film.film)
+app.command("export-rerun", help=export_rerun.HELP, rich_help_panel=EVALUATION)(
+    needs("rerun")(export_rerun.export_rerun)
+)
 app.command("serve", help=serve.HELP, rich_help_panel=SERVING)(needs("serve")(serve.serve))
 app.command("client", help=client.HELP, rich_help_panel=SERVING)(needs("serve")(client.client))
 app.command("report", help=report.HELP, rich_help_panel=STUDIES)(needs("report")(report.report))

@@ -9,6 +9,7 @@ sealed with a checksum (`seals.py`) that is verified when it is read: a damaged 
 import fcntl
 import json
 import logging
+import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lerobot_policy_quantile.evaluation.contexts import changes, policy_scope, scene_scope, with_wording
-from lerobot_policy_quantile.evaluation.outcome import Outcome, Status
+from lerobot_policy_quantile.evaluation.outcome import STATUSES, Outcome, Status
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey
 from lerobot_policy_quantile.evaluation.reading import open_to_read
 from lerobot_policy_quantile.evaluation.seals import (
@@ -198,6 +199,38 @@ class Journal:
 def read_rows(path: Path) -> list[Row]:
     """The final rows of a journal, sorted by key; also while a run is writing it, and where nothing can be written."""
     return _rows(path, inspect_journal(path))
+
+
+def read_what_is_whole(path: Path) -> tuple[list[Row], list[str]]:
+    """The final rows that can be read, sorted by key, and in words what cannot; raises for no damage."""
+    try:
+        found = inspect_journal(path)
+        files: dict[str, str] = dict(found.rows["side_files"])
+    except Exception as error:  # a journal that a stranger made may hold anything in any schema
+        return [], [str(error) if isinstance(error, JournalError) else f"journal {path} cannot be read: {error}"]
+    rows, problems = [], [] if found.sound else [f"journal {path.name} is damaged: {found.report()}"]
+    for values in found.rows["results"]:
+        try:
+            rows.append(_plain(_row(values, json.loads(files.get(values[0], "{}")))))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            problems.append(f"row {str(values[0])[:80]!r} cannot be read: {error}")
+    return sorted(rows, key=lambda row: row.key), problems
+
+
+def _plain(row: Row) -> Row:
+    """Refuse a row that the schema would have refused."""
+    counts = {"attempts": row.attempts, "steps": row.steps, "contacts": row.contacts}
+    for field_name, value in counts.items():
+        if type(value) is not int or not 0 <= value < 2**53:
+            raise ValueError(f"{field_name} must be a count; got {value!r}")
+    if row.status not in STATUSES:
+        raise ValueError(f"status must be one of {', '.join(STATUSES)}; got {row.status!r}")
+    if not isinstance(row.simulated_seconds, float) or not math.isfinite(row.simulated_seconds):
+        raise ValueError(f"simulated_seconds must be a finite number; got {row.simulated_seconds!r}")
+    texts = (row.traceback, row.side_error, *row.side_files, *row.side_files.values())
+    if not all(text is None or isinstance(text, str) for text in texts):
+        raise ValueError("traceback, side_error and side_files must be texts")
+    return row
 
 
 def read_errors(path: Path) -> list[tuple[EpisodeKey, int, str]]:

@@ -102,7 +102,11 @@ class SideFiles:
 
 def film_strip(frames: Sequence[UInt8[Array, "y x 3"]]) -> bytes:
     """A PNG of at most twelve frames, evenly spaced from the first to the last, one below the other."""
-    chosen = np.unique(np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int))
     buffer = io.BytesIO()
-    Image.fromarray(np.concatenate([frames[i] for i in chosen])).save(buffer, "png")
+    Image.fromarray(np.concatenate([frames[i] for i in strip_places(len(frames))])).save(buffer, "png")
     return buffer.getvalue()
+
+
+def strip_places(frames: int) -> list[int]:
+    """Which of so many frames a film strip shows."""
+    return [int(place) for place in np.unique(np.linspace(0, frames - 1, STRIP_FRAMES).round())]

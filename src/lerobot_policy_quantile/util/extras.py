@@ -6,8 +6,9 @@ DISTRIBUTION = "lerobot_policy_quantile"
 EXTRAS = {
     "sim": ("libero", "mujoco", "numba", "OpenGL", "robosuite"),
     "serve": ("msgpack", "prometheus_client", "websockets"),
-    "report": ("jinja2", "markupsafe", "matplotlib"),
+    "report": ("jinja2", "markupsafe", "matplotlib", "plotly"),
     "cluster": ("ray",),
+    "rerun": ("rerun",),
 }
 """Extra -> the modules it installs. `[all]` installs every extra."""
 
