@@ -126,7 +126,7 @@ class Answering:
     def _compose(self, computed: Computed, session: Session, options: RequestOptions) -> dict[str, Any]:
         prediction = computed.prediction
         try:
-            guarded = self._settings.guard.check(prediction.actions, session.last_action)
+            guarded = self._settings.guard.check(prediction.actions, session.last_action, prediction.bounds)
         except NothingToHoldError as error:
             raise RequestError(ErrorKind.INFERENCE, str(error)) from None
         self._metrics.guarded.inc(guarded.steps_changed)
@@ -138,6 +138,8 @@ class Answering:
             self._metrics.spread.observe(float(np.nan_to_num(doubt, posinf=1e9)))
             extras = {"quantiles": prediction.quantiles, "spread": widths, "ranks": prediction.ranks}
             answer |= {name: extras[name] for name in options.want if extras[name] is not None}
+        if prediction.bounds is not None:
+            answer["bounds"] = prediction.bounds
         answer["server_timing"] = {
             "queue_ms": 1e3 * computed.queue_seconds,
             "infer_ms": 1e3 * computed.infer_seconds,
