@@ -143,6 +143,8 @@ class Chunk:
     quantiles: Float[Array, "h d k"] | None = None
     surprise: float | None = None
     """As in `RawChunk`."""
+    stop: bool = False
+    """The episode shall end before any of these actions."""
 
     def __post_init__(self) -> None:
         if self.actions.ndim != 2 or not len(self.actions):

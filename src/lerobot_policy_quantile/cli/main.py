@@ -3,6 +3,7 @@
 import typer
 
 from lerobot_policy_quantile.cli import (
+    alarm,
     calibrate,
     client,
     collect,
@@ -54,6 +55,11 @@ app.command("spread", help=spread.HELP, rich_help_panel=EVALUATION)(spread.sprea
 app.command("serve", help=serve.HELP, rich_help_panel=SERVING)(needs("serve")(serve.serve))
 app.command("client", help=client.HELP, rich_help_panel=SERVING)(needs("serve")(client.client))
 app.command("report", help=report.HELP, rich_help_panel=STUDIES)(needs("report")(report.report))
+
+alarms = typer.Typer(no_args_is_help=True, help="Fit and score an alarm for failures.")
+alarms.command("fit", help=alarm.FIT)(alarm.fit)
+alarms.command("score", help=alarm.SCORE)(alarm.score)
+app.add_typer(alarms, name="alarm", rich_help_panel=EVALUATION)
 
 study = typer.Typer(no_args_is_help=True, help="Run the paper's experiments.")
 study.command("two-demo", help=study_two_demo.HELP)(needs("sim", "report")(study_two_demo.two_demo))

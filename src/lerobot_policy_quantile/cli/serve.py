@@ -101,6 +101,12 @@ def serve(
             "--guard-bounds", help="Conformal bounds are limits, too, where they are narrower.", rich_help_panel=SAFETY
         ),
     ] = False,
+    alarm: Annotated[
+        Path | None,
+        typer.Option(
+            help="Alarm written by `qhead alarm fit`: every answer says whether it is on.", rich_help_panel=SAFETY
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the first session that sends none; later sessions count up.")
     ] = 0,
@@ -140,6 +146,7 @@ def serve(
     import asyncio
     from dataclasses import replace
 
+    from lerobot_policy_quantile.serving.alarm import Alarm
     from lerobot_policy_quantile.serving.rates import log_to_stderr
     from lerobot_policy_quantile.serving.settings import ServerSettings
     from lerobot_policy_quantile.util.large_buffers import return_large_buffers
@@ -152,6 +159,7 @@ def serve(
             certificate=None if certificate is None else str(certificate),
             key=None if key is None else str(key),
             guard=replace(parse_guard(limits, guard), use_bounds=guard_bounds),
+            alarm=None if alarm is None else Alarm.read(alarm),
             max_batch=max_batch,
             max_queue=queue,
             window=window_ms / 1e3,
@@ -174,6 +182,8 @@ def serve(
         device = choose_device(device)
         typer.echo(f"the policy computes on {device}")
         model = load_served_policy(policy, device=device, names=names, bounds=bounds)
+        if settings.alarm is not None:
+            settings.alarm.require_policy(model.spec.context.get("policy"))
         if guard_bounds and model.spec.bounds is None:
             raise ValueError(
                 f"--guard-bounds needs conformal bounds in {policy}; fit them: qhead calibrate --policy {policy}"
