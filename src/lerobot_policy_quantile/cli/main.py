@@ -5,6 +5,7 @@ import typer
 from lerobot_policy_quantile.cli import (
     alarm,
     calibrate,
+    choose_decoder,
     client,
     collect,
     compare,
@@ -50,6 +51,9 @@ app.command("pretrain", help=pretrain.HELP, rich_help_panel=DATA)(needs("sim")(p
 app.command("eval", help=eval_.HELP, rich_help_panel=EVALUATION)(needs("sim")(eval_.evaluate))
 app.command("table", help=table.HELP, rich_help_panel=EVALUATION)(table.table)
 app.command("compare", help=compare.HELP, rich_help_panel=EVALUATION)(compare.compare)
+app.command("choose-decoder", help=choose_decoder.HELP, rich_help_panel=EVALUATION)(
+    needs("sim")(choose_decoder.choose_decoder)
+)
 app.command("calibrate", help=calibrate.HELP, rich_help_panel=EVALUATION)(calibrate.calibrate)
 app.command("spread", help=spread.HELP, rich_help_panel=EVALUATION)(spread.spread)
 app.command("serve", help=serve.HELP, rich_help_panel=SERVING)(needs("serve")(serve.serve))
