@@ -53,7 +53,9 @@ def choose_decoder(
     choice: DecoderChoice, factory: Factory, out: Path, *, workers: int, console: Console
 ) -> dict[str, Any]:
     """Run what the journal lacks, phase by phase, and write the record. `UnfinishedError` after Ctrl-C."""
-    left, dropped, won = list(choice.decoders), {}, {}
+    left = list(choice.decoders)
+    dropped: dict[str, int] = {}
+    won: dict[str, list[bool]] = {}
     for number, count in enumerate(choice.phases, 1):
         plan = Plan(tuple(key for keys in zip(*(choice.keys(d, count) for d in left), strict=True) for key in keys))
         rows = run_whole(plan, out, factory, workers=workers, console=console)
