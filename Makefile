@@ -5,7 +5,8 @@ TEST_PROCESSES ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo picture study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize docs \
-	explorer-speed serve-load serve-fuzz serve-hostile soak study-kills adaptive real-time format lock clean
+	explorer-speed serve-load serve-fuzz serve-hostile soak study-kills adaptive real-time bounds-study alarm-study acting-study \
+	format lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +75,15 @@ adaptive: .venv/.ready ## adaptive replanning against fixed steps in the embedde
 
 real-time: .venv/.ready ## chunks that join while the robot moves: delays, cost, surprise; resumes; writes docs/results/real_time.md (hours)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.real_time
+
+bounds-study: .venv/.ready ## intervals before and after the conformal correction, on fresh LIBERO-Object demonstrations; resumes; writes docs/results/bounds.md
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.doubt bounds
+
+alarm-study: .venv/.ready ## failures told by the alarm, signal by signal, and false alarms, in the embedded scene; resumes; writes docs/results/alarm.md (hours)
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.doubt alarm
+
+acting-study: .venv/.ready ## looking again on alarm against fixed and adaptive steps, paired; resumes; writes docs/results/acting.md (hours)
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.doubt acting
 
 study-kills: .venv/.ready ## the ablation study in miniature from start to table, killed twice on the way; writes runs/study-kills/ (minutes)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.study_kills

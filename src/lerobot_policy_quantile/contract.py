@@ -131,6 +131,8 @@ class RawChunk(NamedTuple):
     """At which rank of its law each action was read."""
     surprise: float | None = None
     """How far the left-over of the observation lies outside the law, in widths of it; None without either."""
+    bounds: Float[Array, "h d 2"] | None = None
+    """Lower and upper conformal bound of every action."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ class Chunk:
     quantiles: Float[Array, "h d k"] | None = None
     surprise: float | None = None
     """As in `RawChunk`."""
+    stop: bool = False
+    """The episode shall end before any of these actions."""
 
     def __post_init__(self) -> None:
         if self.actions.ndim != 2 or not len(self.actions):
@@ -241,6 +245,8 @@ class Spec:
     """Fingerprint and settings on which the actions depend."""
     grippers: tuple[int, ...] = ()
     """Action dimensions that open and close: their spread says nothing about the path."""
+    bounds: float | None = None
+    """Mass of the conformal bounds in its chunks; None: it has none."""
     prompt_limit: PromptLimit | None = None
     """None for a policy that reads instructions of any length."""
     left_over_bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None

@@ -26,6 +26,7 @@ from lerobot_policy_quantile.core.episode import Episode, unchanged_on_error
 from lerobot_policy_quantile.core.heads import Expert, QuantileHead, training_loss
 from lerobot_policy_quantile.core.losses import Reduction
 from lerobot_policy_quantile.policy.assembly import build_backbone, build_head
+from lerobot_policy_quantile.policy.bounds_file import require_bounds
 from lerobot_policy_quantile.policy.checkpoint_config import (
     portable,
     require_same_meaning,
@@ -94,6 +95,7 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         self._prefix_reuse = PrefixReuse.of(config.prefix_cache, dataset_meta)
         self._decoder = parse_decoder(config.decoder).with_grippers(config.gripper_dims)
         self._correlation: Tensor | None = None
+        self._folder: Path | None = None
         self._next_seed = config.episode_seed
         self._last_log = TrainingLog({})
         self.reset()
@@ -255,6 +257,8 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         decoder = parse_decoder(text).with_grippers(self.config.gripper_dims)
         if self._correlation is not None:
             decoder = decoder.with_copula(self._correlation)
+        if decoder.inside is not None and self._folder is not None:
+            decoder = decoder.with_margin(require_bounds(self._folder).margin(decoder.inside))
         decoder.require_fits(self.config.chunk_size, self.config.action_dim)
         return decoder
 
@@ -347,6 +351,10 @@ class QuantilePolicy(PreTrainedPolicy):  # type: ignore[misc]
         policy: Self = super().from_pretrained(pretrained_name_or_path, config=config or saved, **kwargs)
         if (correlation := stored_copula(pretrained_name_or_path)) is not None:
             policy.use_copula(correlation)
+        if (folder := Path(pretrained_name_or_path)).is_dir():
+            policy._folder = folder
+            if policy._decoder.inside is not None:
+                policy._decoder = policy.choose_decoder(policy.config.decoder)
         return policy
 
     @classmethod

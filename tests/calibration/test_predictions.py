@@ -8,7 +8,7 @@ from lerobot_policy_quantile.adapters.lerobot_folder import load_parts, read_con
 from lerobot_policy_quantile.calibration.held_out import open_dataset, read_dataset, read_recordings
 from lerobot_policy_quantile.calibration.policy_facts import read_policy
 from lerobot_policy_quantile.calibration.predictions import FrameReading, Predictor, episode_laws
-from lerobot_policy_quantile.calibration.units import saved_units, units_of
+from lerobot_policy_quantile.policy.action_units import saved_units, units_of
 from tests.support.datasets import CAMERA
 from tests.support.policies import STATS
 

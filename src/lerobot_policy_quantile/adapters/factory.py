@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lerobot_policy_quantile.adapters.alarmed import AlarmedPolicy, AlarmRule
 from lerobot_policy_quantile.adapters.cameras import spelled
 from lerobot_policy_quantile.adapters.real_time_policy import RealTimePolicy, with_rule
 from lerobot_policy_quantile.adapters.replanning import ReplannedPolicy, parse_replan
@@ -45,9 +46,10 @@ class SceneFactory:
     """A scene's cameras -> what saved policies call them; every row says so where it is not as in LIBERO."""
     replan: str | None = None
     """How far saved policies' chunks are followed (see `replanning.py`); every row says so where it is given."""
-
     real_time: Mapping[str, RealTime] = field(default_factory=dict)
     """Policies whose answers take time, and what is executed meanwhile; every row of theirs says so."""
+    alarm: AlarmRule | None = None
+    """What watches saved policies' episodes (see `alarmed.py`); every row says so where it is given."""
 
     def scene(self, name: str) -> "Scene":
         """A scene of the registry; `+obstacle` behind its name puts the obstacle in."""
@@ -84,9 +86,10 @@ class SceneFactory:
             loaded = load_lerobot_policy(Path(source), device=self.device, cameras=self.cameras)
         if self.cameras != CAMERA_KEYS:
             loaded.context["cameras"] = spelled(self.cameras)
-        replanned = loaded if self.replan is None else ReplannedPolicy(loaded, parse_replan(self.replan))
+        followed = loaded if self.replan is None else ReplannedPolicy(loaded, parse_replan(self.replan))
+        watched = followed if self.alarm is None else AlarmedPolicy(followed, self.alarm)
         rule = self.real_time.get(policy)
-        return replanned if rule is None else RealTimePolicy(replanned, rule, loaded.grippers)
+        return watched if rule is None else RealTimePolicy(watched, rule, loaded.grippers)
 
     def policy_context(self, policy: str) -> Mapping[str, str] | None:
         """The context of the policy behind a name, told without loading it; None if a server does not answer."""
@@ -104,6 +107,8 @@ class SceneFactory:
             context["cameras"] = spelled(self.cameras)
         if self.replan is not None:
             context["replanning"] = str(parse_replan(self.replan))
+        if self.alarm is not None:
+            context["alarm"] = self.alarm.context
         rule = self.real_time.get(policy)
         return context if rule is None else with_rule(context, rule)
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from lerobot.configs import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.utils.import_utils import register_third_party_plugins
@@ -26,6 +28,7 @@ from lerobot_policy_quantile.adapters.prompt_limit import prompt_limit
 from lerobot_policy_quantile.contract import (
     CAMERA_KEYS,
     OWN_DECODER,
+    Array,
     Chunk,
     Observation,
     PromptLimit,
@@ -36,8 +39,11 @@ from lerobot_policy_quantile.contract import (
 from lerobot_policy_quantile.core.decoders.handover import FARTHEST
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.policy.action_units import units_of
+from lerobot_policy_quantile.policy.bounds_file import folder_digest, require_bounds
 from lerobot_policy_quantile.policy.real_time import normalised_handover
-from lerobot_policy_quantile.util.digests import digest_tree, seed_of
+from lerobot_policy_quantile.util.digests import seed_of
+from lerobot_policy_quantile.util.quantiles import quantile_at
 
 
 def load_lerobot_policy(
@@ -46,18 +52,24 @@ def load_lerobot_policy(
     device: str = "cpu",
     cameras: Mapping[str, str] | None = None,
     fast: bool = True,
+    bounds: float | None = None,
 ) -> "EpisodicPolicy | PlainPolicy":
     """The policy saved in `folder`, with all its weights; each episode names the decoder it is answered with.
 
     `cameras` names, for each camera of the observations to come, the feature it is to the policy. A policy that has a
     fast path (`optimize`) takes it, unless not wanted: the same answers to about 1e-6; journals say which path it was.
+    `bounds` is the mass of the conformal bounds beside the checkpoint that chunks come with.
     """
     config = read_config(folder, device)
     if getattr(config, "n_obs_steps", 1) != 1:
         raise ValueError(f"n_obs_steps must be 1: a world shows the current moment; got {config.n_obs_steps}")
     policy, before, after, context = load_parts(folder, config, fast=fast)
     kind = EpisodicPolicy if hasattr(policy, "begin_episode") else PlainPolicy
-    return kind(policy, before, after, context, cameras or CAMERA_KEYS)
+    loaded = kind(policy, before, after, context, cameras or CAMERA_KEYS)
+    if bounds is not None:
+        margin = require_bounds(folder).margin(bounds).numpy()
+        loaded.bounds = ActionBounds(bounds, margin * units_of(after, margin.shape[1]).scale)
+    return loaded
 
 
 def read_config(folder: Path, device: str) -> Any:
@@ -99,10 +111,26 @@ def _context(folder: Path, config: Any, fast: bool) -> dict[str, str]:
     return {**context, "n_action_steps": str(int(config.n_action_steps)), "torch": torch.__version__}
 
 
+@dataclass(frozen=True)
+class ActionBounds:
+    """Conformal bounds in the robot's units."""
+
+    mass: float
+    margin: Float[Array, "h d"]
+
+    def of(self, quantiles: Float[Array, "h d k"], levels: Sequence[float]) -> Float[Array, "h d 2"]:
+        """The bounds of a chunk, as `core.conformal.conformal_bounds` has them in normalised units."""
+        low, high = (quantile_at(quantiles, levels, (1 + sign * self.mass) / 2) for sign in (-1, 1))
+        middle = (low + high) / 2
+        return np.stack([np.minimum(low - self.margin, middle), np.maximum(high + self.margin, middle)], axis=-1)
+
+
 class _LeRobotPolicy:
     """What both kinds share: observations in LeRobot's words."""
 
     needs_images = True
+    bounds: ActionBounds | None = None
+    """What chunks come with, if anything."""
 
     def __init__(
         self, policy: Any, before: Any, after: Any, context: Mapping[str, str], cameras: Mapping[str, str] = CAMERA_KEYS
@@ -189,7 +217,13 @@ class EpisodicPolicy(_LeRobotPolicy):
             answer, ranks = self._policy.predict_distribution(batch, self._after, episodes=episodes), None
             surprises = None
         columns = [_rows(part, len(memories)) for part in (answer.actions, answer.quantiles, ranks)]
-        return [RawChunk(*row) for row in zip(*columns, surprises or [None] * len(memories), strict=True)]
+        rows = zip(*columns, surprises or [None] * len(memories), strict=True)
+        return [self._bounded(RawChunk(*row)) for row in rows]
+
+    def _bounded(self, chunk: RawChunk) -> RawChunk:
+        if self.bounds is None or chunk.quantiles is None:
+            return chunk
+        return chunk._replace(bounds=self.bounds.of(chunk.quantiles, self.levels))
 
     def _handovers(self, observations: Sequence[Observation]) -> list[Any]:
         """What is left of the rows' old chunks, normalised by the step of the processor that normalises labels."""
@@ -268,8 +302,8 @@ def _numpy(tensor: Tensor) -> Any:
 
 
 def fingerprint(folder: Path) -> str:
-    """Hash of every file of a policy folder, names included."""
-    return digest_tree(folder)
+    """Hash of every file of a policy folder, names included; of conformal bounds only where they are used."""
+    return folder_digest(folder)
 
 
 def require_known_type(folder: Path) -> None:

@@ -38,7 +38,18 @@ def _require_decoder(name: str, folder: Path, config: Mapping[str, Any], decoder
             f"--decoder must be {OWN_DECODER!r} for policy {name!r}: decoders need the quantile head, and its head is"
             f" {head}; got {decoder!r}"
         )
-    elif decoder.partition("(")[0] == _COPULA:
+    else:
+        _require_files(folder, decoder)
+
+
+def _require_files(folder: Path, decoder: str) -> None:
+    """What some decoders read beside the checkpoint."""
+    base, inside, mass = decoder.partition(" inside ")
+    if inside:
+        from lerobot_policy_quantile.policy.bounds_file import require_bounds
+
+        require_bounds(folder).margin(float(mass))
+    if base.partition("(")[0] == _COPULA:
         from lerobot_policy_quantile.policy.checkpoint_config import COPULA_FILE
 
         if not (folder / COPULA_FILE).is_file():

@@ -6,6 +6,7 @@ from typing import Any
 
 from lerobot_policy_quantile.adapters.lerobot_folder import EpisodicPolicy, PlainPolicy, load_lerobot_policy
 from lerobot_policy_quantile.contract import CAMERA_KEYS, OWN_DECODER, WIRE_NAMES, Observation, RawChunk, Spec
+from lerobot_policy_quantile.policy.bounds_file import read_bounds
 
 
 class ServedPolicy:
@@ -25,6 +26,7 @@ class ServedPolicy:
             decoder=getattr(config, "decoder", OWN_DECODER),
             context=policy.context,
             grippers=policy.grippers,
+            bounds=None if policy.bounds is None else policy.bounds.mass,
             prompt_limit=policy.prompt_limit(state_dim),
             left_over_bounds=policy.left_over_bounds(),
         )
@@ -38,8 +40,13 @@ class ServedPolicy:
         return self._policy.predict(observations, memories)
 
 
-def load_served_policy(folder: Path, *, device: str = "cpu", names: Mapping[str, str] | None = None) -> ServedPolicy:
-    """The policy in `folder`; `names` changes what features are called on the wire."""
+def load_served_policy(
+    folder: Path, *, device: str = "cpu", names: Mapping[str, str] | None = None, bounds: float | None = None
+) -> ServedPolicy:
+    """The policy in `folder`; `names` changes what features are called on the wire.
+
+    Chunks come with the conformal bounds of mass `bounds`; if that is None, with the widest in the folder, if any.
+    """
     from lerobot.configs import PreTrainedConfig
 
     import lerobot_policy_quantile
@@ -52,7 +59,9 @@ def load_served_policy(folder: Path, *, device: str = "cpu", names: Mapping[str,
     cameras = {wire: feature for feature, wire in wire_names.items()}
     if len(cameras) < len(wire_names):
         raise ValueError(f"cameras must have different names; got {wire_names}")
-    return ServedPolicy(load_lerobot_policy(folder, device=device, cameras=cameras), wire_names)
+    if bounds is None and (fitted := read_bounds(folder)) is not None:
+        bounds = max(fitted.masses)
+    return ServedPolicy(load_lerobot_policy(folder, device=device, cameras=cameras, bounds=bounds), wire_names)
 
 
 def _wire_name(feature: str) -> str:

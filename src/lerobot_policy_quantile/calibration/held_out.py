@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from lerobot_policy_quantile.calibration.policy_facts import PolicyFacts
 from lerobot_policy_quantile.evaluation.plan import parse_numbers
+from lerobot_policy_quantile.util.digests import digest_each
 from lerobot_policy_quantile.util.quantiles import Array
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class DatasetFacts:
     root: Path
     features: Mapping[str, Any]
     episodes: int
+
+    @property
+    def label(self) -> str:
+        """What a file may call it: its name on the hub, or the last part of its folder's path."""
+        return self.root.resolve().name if Path(self.name).is_dir() else self.repo_id
 
     @property
     def action_dim(self) -> int:
@@ -150,6 +156,19 @@ def read_recordings(dataset: "LeRobotDataset", episodes: Sequence[int]) -> list[
         require_finite_frames(ACTION, actions[rows], episode[rows], frame[rows])
         found.append(Recording(number, actions[rows], rows))
     return found
+
+
+def data_digest(dataset: "LeRobotDataset", episodes: Sequence[int]) -> str:
+    """Of everything but pictures in these episodes, frame by frame; empty if the dataset was opened without them."""
+    pictures = {key for key, feature in dataset.meta.features.items() if feature["dtype"] in ("image", "video")}
+    names = sorted(set(dataset.hf_dataset.column_names) - pictures - {"index"})
+    table = dataset.hf_dataset.select_columns(names).with_format("numpy")
+    episode = np.asarray(table["episode_index"]).reshape(-1)
+    wanted = np.flatnonzero(np.isin(episode, list(episodes)))
+    if set(np.unique(episode[wanted])) != set(episodes):
+        return ""
+    rows = table[wanted]
+    return digest_each(piece for name in names for piece in (name, np.asarray(rows[name]).tobytes()))
 
 
 def chunks(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lerobot_policy_quantile.calibration import figures
-from lerobot_policy_quantile.calibration.tables import calibration_lines, dimension_lines, score_lines
+from lerobot_policy_quantile.calibration.tables import bounds_lines, calibration_lines, dimension_lines, score_lines
 from lerobot_policy_quantile.drawing.page import bullets, drawn, heading, page, paragraph, table
 
 UNITS = (
@@ -34,6 +34,7 @@ def make_page(record: Mapping[str, Any]) -> str:
         paragraph(BASELINES),
         heading("Coverage and width"),
         table("Share of actions inside predicted intervals, in per cent", calibration_lines(record)),
+        *(table("Conformal bounds, shares in per cent", lines) for lines in [bounds_lines(record)] if len(lines) > 1),
         paragraph(UNITS),
     ]
     whole = (figures.reliability_figure(record), figures.pit_figure(record), figures.steps_figure(record))

@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader, Subset
 
 from lerobot_policy_quantile.calibration.held_out import STATE, Recording, chunks
 from lerobot_policy_quantile.calibration.policy_facts import PolicyFacts
-from lerobot_policy_quantile.calibration.units import ActionUnits
 from lerobot_policy_quantile.core.calibration import sample_crps, sample_quantiles
 from lerobot_policy_quantile.core.episode import Episode
 from lerobot_policy_quantile.core.heads import FlowHead, QuantileHead
 from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.policy.action_units import ActionUnits
 from lerobot_policy_quantile.util.digests import seed_of
 from lerobot_policy_quantile.util.quantiles import Array
 

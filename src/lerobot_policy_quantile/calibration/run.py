@@ -11,22 +11,41 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 import lerobot_policy_quantile
 from lerobot_policy_quantile.adapters.lerobot_folder import load_parts, read_config
 from lerobot_policy_quantile.calibration.baselines import BASELINES, fit_baselines
+from lerobot_policy_quantile.calibration.conformal import (
+    BoundsCheck,
+    BoundsFit,
+    calibrated_on,
+    describe_bounds,
+    require_current,
+    require_enough,
+)
 from lerobot_policy_quantile.calibration.held_out import (
     DatasetFacts,
     Recording,
+    data_digest,
     open_dataset,
     read_recordings,
     require_fitting,
 )
 from lerobot_policy_quantile.calibration.policy_facts import PolicyFacts
-from lerobot_policy_quantile.calibration.predictions import POINT, FrameReading, LawSource, Predictor, episode_laws
+from lerobot_policy_quantile.calibration.predictions import (
+    POINT,
+    QUANTILES,
+    FrameReading,
+    LawSource,
+    Predictor,
+    episode_laws,
+)
 from lerobot_policy_quantile.calibration.scores import LEVEL, RESAMPLES, Bootstrap, rounded, score_record
 from lerobot_policy_quantile.calibration.tallies import Tally, tally
-from lerobot_policy_quantile.calibration.units import ActionUnits, units_of
+from lerobot_policy_quantile.policy.action_units import ActionUnits, units_of
+from lerobot_policy_quantile.policy.bounds_file import ConformalBounds, folder_digest, read_bounds, write_bounds
 from lerobot_policy_quantile.policy.grippers import action_names
 from lerobot_policy_quantile.util.quantiles import Array
 
@@ -49,6 +68,8 @@ class CalibrationSettings:
     resamples: int = RESAMPLES
     seed: int = 0
     """Of the bootstrap."""
+    conformal: tuple[float, ...] = ()
+    """Masses to fit bounds for, into the policies' folders; none: bounds that are there are judged."""
 
     def __post_init__(self) -> None:
         if not self.samples or min(self.samples) < 1:
@@ -70,8 +91,17 @@ def calibrate(
     """The record of a run. `told` hears the policy's name, how many frames are done and how many there are."""
     for policy in policies:
         require_fitting(policy, data)
+    require_enough(settings.conformal, len(episodes))
+    known = [None if settings.conformal else read_bounds(policy.folder) for policy in policies]
+    for policy in policies if settings.conformal else ():
+        if seen := seen_in_training(policy, data, episodes):
+            raise ValueError(f"--conformal needs episodes that were not trained on. {seen}")
     bootstrap = Bootstrap(len(episodes), settings.resamples, settings.seed)
-    dataset = open_dataset(data, episodes)
+    fitted_on = {number for bounds in known if bounds and bounds.dataset == data.label for number in bounds.episodes}
+    dataset = open_dataset(data, sorted({*episodes, *(n for n in fitted_on if n < data.episodes)}))
+    for policy, bounds in zip(policies, known, strict=True):
+        if bounds is not None:
+            require_current(bounds, policy, data, dataset)
     recordings = read_recordings(dataset, episodes)
     total, done = frames_to_judge(recordings, len(policies), settings.reading.every), 0
 
@@ -81,11 +111,20 @@ def calibrate(
         if told is not None:
             told(policy, done, total)
 
-    judged = [_judge(policy, dataset, recordings, settings, bootstrap, heard) for policy in policies]
+    judged = [
+        _judge(policy, dataset, recordings, settings, bootstrap, heard, bounds)
+        for policy, bounds in zip(policies, known, strict=True)
+    ]
+    for policy, each in zip(policies, judged, strict=True) if settings.conformal else ():
+        margins = _fitted(policy, each)
+        digests = {"weights": folder_digest(policy.folder), "data": data_digest(dataset, episodes)}
+        fitted = ConformalBounds(settings.conformal, margins, **digests, dataset=data.label, episodes=tuple(episodes))
+        write_bounds(policy.folder, fitted)
+        each.facts["bounds"] = describe_bounds(fitted)
     laws: list[dict[str, Any]] = []
     for each in judged:
-        known = {_yardstick(law): law for law in laws if law["baseline"]}
-        laws += [law for law in each.laws if not law["baseline"] or _yardstick(law) not in known]
+        there = {_yardstick(law): law for law in laws if law["baseline"]}
+        laws += [law for law in each.laws if not law["baseline"] or _yardstick(law) not in there]
     return {
         "format": FORMAT,
         "dataset": data.name,
@@ -96,7 +135,14 @@ def calibrate(
         "units": "scores and widths in each policy's normalised action units, if not said otherwise",
         "dimensions": _dimension_names(data),
         "policies": [each.facts for each in judged],
-        "notes": _notes(policies, data, episodes, judged),
+        "notes": [
+            *_notes(policies, data, episodes, judged),
+            *(
+                note
+                for policy, bounds in zip(policies, known, strict=True)
+                if bounds and (note := calibrated_on(bounds, policy, data, episodes))
+            ),
+        ],
         "laws": [{key: value for key, value in law.items() if key != "of"} for law in laws],
     }
 
@@ -108,6 +154,17 @@ class _Judged:
     facts: dict[str, Any]
     laws: list[dict[str, Any]]
     units: ActionUnits
+    margins: Float[Tensor, "m h d"] | None
+    """Of the bounds that were asked for."""
+
+
+def _fitted(policy: PolicyFacts, judged: _Judged) -> Float[Tensor, "m h d"]:
+    if judged.margins is None:
+        raise ValueError(
+            f"--conformal needs policies that predict quantiles at all levels; {policy.name} has the head {policy.head}"
+            " and predicts none: leave it out"
+        )
+    return judged.margins
 
 
 def _judge(
@@ -117,6 +174,7 @@ def _judge(
     settings: CalibrationSettings,
     bootstrap: Bootstrap,
     heard: Callable[[str, int], None],
+    bounds: ConformalBounds | None,
 ) -> _Judged:
     _ = lerobot_policy_quantile.QuantileConfig  # LeRobot's discovery skips a package that is already imported
     config = read_config(policy.folder, settings.device)
@@ -125,6 +183,9 @@ def _judge(
     predictor = Predictor(model, before, policy, settings.samples)
     actions = {r.episode: units.normalised(r.actions) for r in recordings}
     baselines = fit_baselines(list(actions.values()), policy.chunk_size, predictor.levels)
+    told = predictor.sources[0].kind == QUANTILES
+    fit = BoundsFit(settings.conformal, predictor.levels) if settings.conformal and told else None
+    check = BoundsCheck(bounds, predictor.levels) if bounds is not None and told else None
     ours: list[list[Tally]] = [[] for _ in predictor.sources]
     theirs: dict[str, list[Tally]] = {name: [] for name in BASELINES}
     for laws in episode_laws(
@@ -132,6 +193,9 @@ def _judge(
     ):
         for own, law in zip(ours, laws, strict=True):
             own.append(tally(law, predictor.levels))
+        for keeper in (fit, check):
+            if keeper is not None:
+                keeper.add(laws[0])
         for name, law in baselines.laws(laws[0], actions[laws[0].episode]).items():
             theirs[name].append(tally(law, predictor.levels))
     sources = predictor.sources
@@ -155,11 +219,14 @@ def _judge(
         {**_named(policy, source), **_scored(Tally.stacked(parts), references, units.scale, bootstrap, source)}
         for source, parts in zip(sources, ours, strict=True)
     ]
+    if check is not None and bounds is not None:
+        found[0]["conformal"] = check.record(bootstrap)
+        facts["bounds"] = describe_bounds(bounds)
     yard = [policy.chunk_size, len(levels), *units.key]
     for name, reference in references.items():
         head = {"policy": policy.name, "head": policy.head, "law": name, "baseline": True, "expert_passes": 0}
         found.append({**head, "samples": None, "of": yard, **_scored(reference, references, units.scale, bootstrap)})
-    return _Judged(facts, found, units)
+    return _Judged(facts, found, units, None if fit is None else fit.margins())
 
 
 def _named(policy: PolicyFacts, source: LawSource) -> dict[str, Any]:

@@ -17,15 +17,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lerobot_policy_quantile.adapters.policy_folder import CONFIG, require_policy_folder
-from lerobot_policy_quantile.calibration.units import saved_units
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.drawing.ranges import DIMENSIONS, Range
 from lerobot_policy_quantile.evaluation.journal import Row, read_rows
 from lerobot_policy_quantile.evaluation.naming import rows_named
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.folders import JOURNAL
+from lerobot_policy_quantile.policy.action_units import saved_units
+from lerobot_policy_quantile.policy.bounds_file import folder_digest
 from lerobot_policy_quantile.policy.grippers import gripper_indices
-from lerobot_policy_quantile.util.digests import digest_tree
 from lerobot_policy_quantile.util.names import nearest
 from lerobot_policy_quantile.util.quantiles import Array, quantile_at
 
@@ -112,10 +112,10 @@ def motion_units(folder: Path | None, action_dim: int, rows: Sequence[Row]) -> M
         return MotionUnits(tuple(d for d in range(action_dim) if d not in grippers), None)
     require_policy_folder(folder)
     made = {row.versions.get("policy") for row in rows}
-    if made != {digest_tree(folder)}:
+    if made != {folder_digest(folder)}:
         raise ValueError(
             f"--policy must be the folder that the run was made with, whose files have the digest"
-            f" {', '.join(map(str, sorted(map(str, made))))}; got {digest_tree(folder)} in {folder}"
+            f" {', '.join(map(str, sorted(map(str, made))))}; got {folder_digest(folder)} in {folder}"
         )
     config: Mapping[str, Any] = json.loads((folder / CONFIG).read_bytes())
     grippers = gripper_indices(config.get("grippers"), action_dim)
@@ -127,7 +127,7 @@ def own_folder(rows: Sequence[Row]) -> Path | None:
     """The folder that a policy without a name of its own is called by, if it still holds what the run was made with."""
     (name,) = {row.key.policy for row in rows}
     folder = Path(name)
-    if not (folder / CONFIG).is_file() or {row.versions.get("policy") for row in rows} != {digest_tree(folder)}:
+    if not (folder / CONFIG).is_file() or {row.versions.get("policy") for row in rows} != {folder_digest(folder)}:
         return None
     return folder
 

@@ -19,6 +19,7 @@ def text_tables(record: Mapping[str, Any]) -> str:
         " intervals by bootstrap over episodes; normalised action units",
         aligned(score_lines(record), left=1),
         aligned(calibration_lines(record), left=1),
+        *(aligned(lines, left=2) for lines in [bounds_lines(record)] if len(lines) > 1),
         aligned(dimension_lines(record), left=2),
         *(f"note: {note}" for note in record["notes"]),
     ]
@@ -53,6 +54,17 @@ def calibration_lines(record: Mapping[str, Any]) -> list[list[str]]:
         shares = [with_interval(i["coverage"], "{:.1f}", 100) for i in law["intervals"]]
         width = next(i for i in law["intervals"] if i["mass"] == WIDTH_MASS)["width"]["value"]
         lines.append([law_name(law, record), *shares, f"{width:.3f}"])
+    return lines
+
+
+def bounds_lines(record: Mapping[str, Any]) -> list[list[str]]:
+    """Shares inside the predicted intervals and inside the conformal bounds made of them, with both widths."""
+    lines = [["conformal bounds", "mass", "inside before", "inside", "width before", "width"]]
+    for law in record["laws"]:
+        for each in law.get("conformal", ()):
+            shares = [with_interval(each[name], "{:.1f}", 100) for name in ("coverage_before", "coverage")]
+            widths = [f"{each[name]['value']:.3f}" for name in ("width_before", "width")]
+            lines.append([law_name(law, record), f"{100 * each['mass']:g} %", *shares, *widths])
     return lines
 
 

@@ -16,12 +16,16 @@ HELP = help_text(
     "Prints coverage of the predicted intervals and their width, CRPS, and pinball skill against a constant, a Gaussian"
     " and a persistence baseline, with 95 % intervals by bootstrap over episodes. Flow policies are judged by samples,"
     " L1 and L2 policies as points. Steps beyond the end of an episode do not count.",
+    "With --conformal, bounds are fitted on the episodes and stored beside the checkpoint: of a new episode a frame"
+    " picked at random is inside with at least that probability, in every dimension at every chunk step. Without it,"
+    " bounds that are there are judged, too; they are refused if weights or data have changed.",
     "OUT/calibration.json holds everything per level, dimension and chunk step, OUT/calibration.html reliability"
     " diagrams and PIT histograms in one file.",
     examples=(
         "qhead calibrate --policy runs/a/pretrained_model --dataset data/held_out",
         "qhead calibrate --policy ours=A --policy flow=B --dataset D --out runs/c",
         "qhead calibrate --policy ours=A --dataset you/data --episodes 40-49",
+        "qhead calibrate --policy A --dataset D --episodes 0-39 --conformal 0.9",
     ),
     exit_codes="0 the scores were printed; 1 dataset and policy do not fit or cannot be read; 2 wrong usage",
 )
@@ -49,6 +53,13 @@ def calibrate(
         int | None,
         typer.Option(min=0, help="Processes that decode images. Default: up to 8 on a GPU, else none."),
     ] = None,
+    conformal: Annotated[
+        str | None,
+        typer.Option(
+            help="Fit bounds of this mass, such as 0.9 or 0.5,0.8,0.95, and store them in the policy's folder"
+            " (bounds.safetensors)."
+        ),
+    ] = None,
     resamples: Annotated[int, typer.Option(min=100, help="Resamples of the bootstrap.")] = 2000,
     device: DeviceOption = None,
     out: Annotated[
@@ -65,6 +76,7 @@ def calibrate(
     from lerobot_policy_quantile.evaluation.plan import parse_numbers
 
     with usage_errors(ValueError):
+        masses = _masses(conformal)
         counts = parse_numbers("--samples", samples)
         renamed = parse_renames(rename)
         policies = parse_policies(policy, renamed)
@@ -83,14 +95,26 @@ def calibrate(
         place = choose_device(device)
         typer.echo(f"policies compute on {place}", err=True)
         hands = (min(8, os.cpu_count() or 1) if place.startswith("cuda") else 0) if workers is None else workers
-        settings = CalibrationSettings(FrameReading(every, batch_size, hands), place, counts, resamples)
+        settings = CalibrationSettings(
+            FrameReading(every, batch_size, hands), place, counts, resamples, conformal=masses
+        )
         with redirect_stdout(sys.stderr):  # LeRobot prints when it loads weights
             record = _with_a_bar(policies, data, chosen, settings)
         if out is not None:
             write_record(record, out)
     typer.echo(json.dumps(record, indent=2) if as_json else text_tables(record), nl=as_json)
+    for facts in policies if masses else ():
+        typer.echo(f"written: {facts.folder / 'bounds.safetensors'}", err=True)
     if out is not None:
         typer.echo(f"written: {out / 'calibration.json'} and {out / 'calibration.html'}", err=True)
+
+
+def _masses(text: str | None) -> tuple[float, ...]:
+    if text is None:
+        return ()
+    from lerobot_policy_quantile.calibration.conformal import parse_masses
+
+    return parse_masses(text)
 
 
 def _with_a_bar(policies: Any, data: Any, chosen: Any, settings: Any) -> dict[str, Any]:

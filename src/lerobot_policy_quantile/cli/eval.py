@@ -199,11 +199,24 @@ def evaluate(
             rich_help_panel=REAL_TIME,
         ),
     ] = "pause,swap,ensemble,rank,rtc",
+    alarm: Annotated[
+        Path | None,
+        typer.Option(help="Alarm written by `qhead alarm fit` that watches every episode.", rich_help_panel=RUNNING),
+    ] = None,
+    on_alarm: Annotated[
+        str,
+        typer.Option(
+            help="While the alarm is on: replan (look again after one step), stop (end the episode as a failure), or a"
+            " decoder to switch to.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = "replan",
 ) -> None:
     """Run policies in closed loop; `HELP` is what the user reads."""
     share_cores(workers)
     from rich.console import Console
 
+    from lerobot_policy_quantile.adapters.alarmed import AlarmRule
     from lerobot_policy_quantile.adapters.cameras import parse_cameras
     from lerobot_policy_quantile.adapters.episode_plan import cross_plan, decoders_of
     from lerobot_policy_quantile.adapters.evaluation_run import EvaluationSettings, run_evaluation
@@ -226,6 +239,9 @@ def evaluate(
         cameras = parse_cameras(camera)
         sources = parse_policies(policy, cameras)  # before anything that takes time
         require_replannable(replan, sources)
+        rule = AlarmRule.parse(alarm, on_alarm, sources)
+        if rule is not None and delay is not None:
+            raise ValueError(f"--alarm and --delay exclude each other; got {alarm} and {delay}")
         if suite is not None:
             _require_left_out(context, "scene", "tasks")
             chosen = parse_numbers("--indices", indices) if given_options(context, "indices") else None
@@ -266,7 +282,7 @@ def evaluate(
         device = choose_and_print_device(device, sources, engine)
         parse_halts(budget, until, plan)
     whose, its_limit = (None, None) if choice is None else (protocol, limit)
-    factory = SceneFactory(sources, camera_size, device, whose, its_limit, wording, cameras, replan, real_time)
+    factory = SceneFactory(sources, camera_size, device, whose, its_limit, wording, cameras, replan, real_time, rule)
     facts = None if choice is None else choice.facts(entries)
     side = SideFiles(out / "side", video) if side_files else None
     how = EvaluationSettings(out, limit, workers, timeout, side, by_task, budget, until, facts, make_crew, models)

@@ -3,7 +3,9 @@
 import typer
 
 from lerobot_policy_quantile.cli import (
+    alarm,
     calibrate,
+    choose_decoder,
     client,
     collect,
     compare,
@@ -52,6 +54,9 @@ app.command("pretrain", help=pretrain.HELP, rich_help_panel=DATA)(needs("sim")(p
 app.command("eval", help=eval_.HELP, rich_help_panel=EVALUATION)(needs("sim")(eval_.evaluate))
 app.command("table", help=table.HELP, rich_help_panel=EVALUATION)(table.table)
 app.command("compare", help=compare.HELP, rich_help_panel=EVALUATION)(compare.compare)
+app.command("choose-decoder", help=choose_decoder.HELP, rich_help_panel=EVALUATION)(
+    needs("sim")(choose_decoder.choose_decoder)
+)
 app.command("calibrate", help=calibrate.HELP, rich_help_panel=EVALUATION)(calibrate.calibrate)
 app.command("spread", help=spread.HELP, rich_help_panel=EVALUATION)(spread.spread)
 app.command("explore", help=explore.HELP, rich_help_panel=EVALUATION)(needs("report")(explore.explore))
@@ -62,6 +67,11 @@ app.command("export-rerun", help=export_rerun.HELP, rich_help_panel=EVALUATION)(
 app.command("serve", help=serve.HELP, rich_help_panel=SERVING)(needs("serve")(serve.serve))
 app.command("client", help=client.HELP, rich_help_panel=SERVING)(needs("serve")(client.client))
 app.command("report", help=report.HELP, rich_help_panel=STUDIES)(needs("report")(report.report))
+
+alarms = typer.Typer(no_args_is_help=True, help="Fit and score an alarm for failures.")
+alarms.command("fit", help=alarm.FIT)(alarm.fit)
+alarms.command("score", help=alarm.SCORE)(alarm.score)
+app.add_typer(alarms, name="alarm", rich_help_panel=EVALUATION)
 
 study = typer.Typer(no_args_is_help=True, help="Run the paper's experiments.")
 study.command("two-demo", help=study_two_demo.HELP)(needs("sim", "report")(study_two_demo.two_demo))

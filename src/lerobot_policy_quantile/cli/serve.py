@@ -87,6 +87,26 @@ def serve(
             rich_help_panel=SAFETY,
         ),
     ] = "clamp",
+    bounds: Annotated[
+        float | None,
+        typer.Option(
+            help="Mass of the conformal bounds in answers, one that qhead calibrate --conformal fitted. Default: the"
+            " largest in the policy's folder, if it has any.",
+            rich_help_panel=SAFETY,
+        ),
+    ] = None,
+    guard_bounds: Annotated[
+        bool,
+        typer.Option(
+            "--guard-bounds", help="Conformal bounds are limits, too, where they are narrower.", rich_help_panel=SAFETY
+        ),
+    ] = False,
+    alarm: Annotated[
+        Path | None,
+        typer.Option(
+            help="Alarm written by `qhead alarm fit`: every answer says whether it is on.", rich_help_panel=SAFETY
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the first session that sends none; later sessions count up.")
     ] = 0,
@@ -124,7 +144,9 @@ def serve(
 ) -> None:
     """Serve a policy; `HELP` is what the user reads."""
     import asyncio
+    from dataclasses import replace
 
+    from lerobot_policy_quantile.serving.alarm import Alarm
     from lerobot_policy_quantile.serving.rates import log_to_stderr
     from lerobot_policy_quantile.serving.settings import ServerSettings
     from lerobot_policy_quantile.util.large_buffers import return_large_buffers
@@ -136,7 +158,8 @@ def serve(
             tokens=read_tokens(token_file),
             certificate=None if certificate is None else str(certificate),
             key=None if key is None else str(key),
-            guard=parse_guard(limits, guard),
+            guard=replace(parse_guard(limits, guard), use_bounds=guard_bounds),
+            alarm=None if alarm is None else Alarm.read(alarm),
             max_batch=max_batch,
             max_queue=queue,
             window=window_ms / 1e3,
@@ -158,7 +181,14 @@ def serve(
     with exit_on("serve", ValueError, OSError):
         device = choose_device(device)
         typer.echo(f"the policy computes on {device}")
-        model = load_served_policy(policy, device=device, names=names)
+        model = load_served_policy(policy, device=device, names=names, bounds=bounds)
+        if settings.alarm is not None:
+            settings.alarm.require_policy(model.spec.context.get("policy"))
+        if guard_bounds and model.spec.bounds is None:
+            raise ValueError(
+                f"--guard-bounds needs conformal bounds in {policy}; fit them: qhead calibrate --policy {policy}"
+                " --dataset DATASET --conformal 0.9"
+            )
         asyncio.run(_serve(model, settings, str(policy)))
 
 

@@ -101,6 +101,8 @@ class _Run:
         solved = False
         while not solved and (left := self.limit - len(self.trace.actions)) > 0:
             chunk = yield from self._ask()
+            if chunk.stop:
+                break
             actions = chunk.actions[: min(self.policy.n_action_steps, left)]
             for remaining, action in zip(range(len(actions) - 1, -1, -1), actions, strict=True):
                 if solved := self._step(action, observe=remaining == 0 and len(actions) < left):

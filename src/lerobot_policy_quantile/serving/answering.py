@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lerobot_policy_quantile.contract import Model
+from lerobot_policy_quantile.contract import Array, Model
+from lerobot_policy_quantile.serving.alarm import Alarm, AlarmMonitor
 from lerobot_policy_quantile.serving.batching import Batcher, Computed
 from lerobot_policy_quantile.serving.guard import NothingToHoldError
 from lerobot_policy_quantile.serving.metrics import Metrics
@@ -126,7 +127,7 @@ class Answering:
     def _compose(self, computed: Computed, session: Session, options: RequestOptions) -> dict[str, Any]:
         prediction = computed.prediction
         try:
-            guarded = self._settings.guard.check(prediction.actions, session.last_action)
+            guarded = self._settings.guard.check(prediction.actions, session.last_action, prediction.bounds)
         except NothingToHoldError as error:
             raise RequestError(ErrorKind.INFERENCE, str(error)) from None
         self._metrics.guarded.inc(guarded.steps_changed)
@@ -138,6 +139,10 @@ class Answering:
             self._metrics.spread.observe(float(np.nan_to_num(doubt, posinf=1e9)))
             extras = {"quantiles": prediction.quantiles, "spread": widths, "ranks": prediction.ranks}
             answer |= {name: extras[name] for name in options.want if extras[name] is not None}
+            if self._settings.alarm is not None:
+                answer["alarm"] = self._watch(self._settings.alarm, session, prediction.quantiles)
+        if prediction.bounds is not None:
+            answer["bounds"] = prediction.bounds
         answer["server_timing"] = {
             "queue_ms": 1e3 * computed.queue_seconds,
             "infer_ms": 1e3 * computed.infer_seconds,
@@ -149,6 +154,13 @@ class Answering:
             log.debug("session %s: surprise %.3g", session.name, prediction.surprise)
             about["surprise"] = prediction.surprise
         return answer | {BLOCK: about | ({} if options.sequence is None else {"sequence": options.sequence})}
+
+    def _watch(self, alarm: Alarm, session: Session, quantiles: Array) -> dict[str, Any]:
+        """The alarm's reading of a new chunk."""
+        session.monitor = session.monitor or AlarmMonitor(alarm)
+        reading = session.monitor.observe(session.steps, quantiles)
+        session.steps += self._model.spec.n_action_steps
+        return reading.record()
 
 
 def _about(session: Session) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class Guard:
     low: tuple[float, ...] = (-np.inf,)
     high: tuple[float, ...] = (np.inf,)
     mode: GuardMode = "clamp"
+    use_bounds: bool = False
+    """Whether a chunk's conformal bounds, where they are narrower, are limits, too."""
 
     def __post_init__(self) -> None:
         require_choice("guard", self.mode, get_args(GuardMode))
@@ -47,9 +49,16 @@ class Guard:
         if len(self.low) not in (1, action_dim):
             raise ValueError(f"limits must be one pair or {action_dim}, one per action; got {len(self.low)}")
 
-    def check(self, actions: Float[Array, "h d"], last: Float[Array, " d"] | None) -> Guarded:
+    def check(
+        self,
+        actions: Float[Array, "h d"],
+        last: Float[Array, " d"] | None,
+        bounds: Float[Array, "h d 2"] | None = None,
+    ) -> Guarded:
         """The actions with invalid values replaced; `last` is the episode's last valid action, if any."""
-        low, high = np.asarray(self.low), np.asarray(self.high)
+        low, high = (np.broadcast_to(np.asarray(limit), actions.shape) for limit in (self.low, self.high))
+        if self.use_bounds and bounds is not None and not np.isnan(bounds).any():
+            low, high = (np.clip(bounds[..., side], low, high) for side in (0, 1))
         finite = np.isfinite(actions)
         inside = finite & (actions >= low) & (actions <= high)
         bad = ~inside.all(axis=1)
@@ -65,7 +74,7 @@ class Guard:
             row = finite[step]
             if not row.all():
                 safe[step] = np.where(row, safe[step], _require(before))
-            safe[step] = np.clip(safe[step], low, high)
+            safe[step] = np.clip(safe[step], low[step], high[step])
         return Guarded(safe, int(bad.sum()))
 
 

@@ -12,12 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from lerobot_policy_quantile.serving.alarm import Alarm, AlarmMonitor
 from lerobot_policy_quantile.serving.background_client import BackgroundClient, TimedObservation
 from lerobot_policy_quantile.serving.spread import Replanning, served_grippers
 
@@ -58,6 +59,8 @@ class LoopReport:
     unusable: int = 0
     """Observations that were missing, too old or repeated."""
     late_ticks: int = 0
+    alarms: int = 0
+    """Chunks whose alarm was on."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class LoopSettings:
     """Replan earlier where the predicted spread is large; None: never."""
     real_time: bool = False
     """Ask for the next chunk while the present one is executed; a policy that can takes over from its rest."""
+    alarm: Alarm | None = None
+    """Watches the episode here; None: the server's alarm is listened to, if it has one."""
 
     def __post_init__(self) -> None:
         if self.hz <= 0 or self.max_age <= 0:
@@ -83,19 +88,44 @@ class LoopSettings:
             raise ValueError("replanning must be None in real time, where chunks are asked for ahead of time")
 
 
-class RobotLoop:
-    """Runs a robot with a background client."""
+AlarmReaction = Literal["go on", "replan", "hold"]
+"""What to do with a chunk whose alarm is on: follow it, follow one step of it, or hold and wait for `go_on`."""
+OnAlarm = Callable[[Mapping[str, Any]], AlarmReaction]
 
-    def __init__(self, robot: Robot, client: BackgroundClient, settings: LoopSettings | None = None) -> None:
+
+def replan_at_once(_: Mapping[str, Any]) -> AlarmReaction:
+    """Look again after one step, as long as the alarm is on."""
+    return "replan"
+
+
+class RobotLoop:
+    """Runs a robot with a background client.
+
+    `on_alarm` hears the reading of every chunk whose alarm is on, and may call for help before it says what to do.
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        client: BackgroundClient,
+        settings: LoopSettings | None = None,
+        on_alarm: OnAlarm = replan_at_once,
+    ) -> None:
         self._robot, self._client, self._settings = robot, client, settings or LoopSettings()
         if self._settings.replanning is not None and "spread" not in client.want:
             raise ValueError(f"want must hold 'spread' for adaptive replanning; got {client.want}")
+        if self._settings.alarm is not None and "quantiles" not in client.want:
+            raise ValueError(f"want must hold 'quantiles' for an alarm in the loop; got {client.want}")
+        self._on_alarm, self._stopped = on_alarm, False
+        self._monitor = None if self._settings.alarm is None else AlarmMonitor(self._settings.alarm)
         self._plan: deque[Float[Array, " d"]] = deque()
         self._last_frame: int | None = None
         self._executed = 0
         """Actions executed since the last request."""
         self._delay = 0
         """Most actions that were executed during a request: what the next one is expected to take."""
+        self._began = 0
+        """Actions executed before the alarm began to watch."""
         self.report = LoopReport()
 
     def run(self, *, ticks: int, done: Callable[[], bool] = lambda: False) -> LoopReport:
@@ -118,12 +148,19 @@ class RobotLoop:
             self._robot.hold()
         return self.report
 
+    def go_on(self) -> None:
+        """Ask again after an alarm made the robot hold: whoever was called has helped. The alarm begins anew."""
+        self._stopped = False
+        self._monitor = None if self._settings.alarm is None else AlarmMonitor(self._settings.alarm)
+        self._began = self.report.executed
+
     def tick(self) -> None:
         """Send one command to the robot."""
         self.report.ticks += 1
         if self._client.waiting and (answer := self._client.poll()) is not None:
             self._follow(answer)
-        if not self._client.waiting and self._due():
+            self._heed(answer)
+        if not self._client.waiting and not self._stopped and self._due():
             self._ask()
         if self._plan:
             self._robot.act(self._plan.popleft())
@@ -147,6 +184,22 @@ class RobotLoop:
             grippers = served_grippers(self._client.metadata)
             steps = min(steps, self._settings.replanning.steps(answer["spread"], grippers))
         self._plan = deque(actions[:steps])
+
+    def _heed(self, answer: Mapping[str, Any]) -> None:
+        """Do what `on_alarm` says about a chunk whose alarm is on; in real time the next look comes early anyway."""
+        alarm = answer.get("alarm")
+        if self._monitor is not None:
+            asked = self.report.executed - self._executed - self._began
+            alarm = self._monitor.observe(asked, np.asarray(answer["quantiles"])).record()
+        if alarm is None or not alarm["on"]:
+            return
+        self.report.alarms += 1
+        reaction = self._on_alarm(alarm)
+        self._stopped = reaction == "hold"
+        if self._stopped:
+            self._plan.clear()
+        elif reaction == "replan" and not self._settings.real_time:
+            self._plan = deque([self._plan[0]])
 
     def _steps(self) -> int:
         return self._settings.n_action_steps or int(self._client.metadata["n_action_steps"])

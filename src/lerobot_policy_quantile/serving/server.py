@@ -208,6 +208,7 @@ class PolicyServer:
             "levels": list(spec.levels),
             "grippers": list(spec.grippers),
             "hands_over": spec.left_over_bounds is not None,
+            **({} if spec.bounds is None else {"bounds": spec.bounds}),
             "decoder": self._settings.decoder or spec.decoder,
             "deadline": self._settings.deadline,
             "max_age": self._settings.max_age,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lerobot_policy_quantile.contract import Array, Model
+from lerobot_policy_quantile.serving.alarm import AlarmMonitor
 from lerobot_policy_quantile.serving.protocol import BLOCK, ErrorKind, RequestError
 from lerobot_policy_quantile.serving.request import RequestOptions
 from lerobot_policy_quantile.serving.transit import TransitEstimate
@@ -42,6 +43,10 @@ class Session:
     """Address it was begun from."""
     open: bool = True
     """Whether the connection that used it last is open."""
+    monitor: AlarmMonitor | None = None
+    """Of the current episode, where the server has an alarm."""
+    steps: int = 0
+    """Control steps of the episode, if every chunk is executed as far as the policy says."""
     asked: bool = False
     """Whether an action was ever computed for it."""
     owner: object = None
@@ -206,6 +211,7 @@ class Sessions:
         seed = episode_seed(session.seed, episode) if options.seed is None else options.seed
         session.memory = self._memory(seed, decoder)
         session.decoder, session.episode, session.sequence, session.last_action = decoder, episode, -1, None
+        session.monitor, session.steps = None, 0
         session.fingerprint = session.answer = b""
 
     def _memory(self, seed: int, decoder: str | None) -> Any:

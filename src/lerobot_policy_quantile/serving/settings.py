@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lerobot_policy_quantile.serving.alarm import Alarm
 from lerobot_policy_quantile.serving.guard import Guard
 from lerobot_policy_quantile.serving.session import SEEDS
 from lerobot_policy_quantile.serving.wire import MEBIBYTE, Limits
@@ -25,6 +26,8 @@ class ServerSettings:
     key: str | None = None
     limits: Limits = field(default_factory=Limits)
     guard: Guard = field(default_factory=Guard)
+    alarm: Alarm | None = None
+    """Watches every episode; its reading comes with every answer."""
     max_batch: int = 16
     max_queue: int = 64
     window: float = 0.003

@@ -4,7 +4,7 @@ Journals and stamps hold them: another way to compute one is another digest, so 
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 _PIECE = 2**24
@@ -37,10 +37,11 @@ def seed_of(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
 
 
-def digest_tree(root: Path) -> str:
-    """Of every file below a folder, its place and its content."""
+def digest_tree(root: Path, without: Collection[str] = ()) -> str:
+    """Of every file below a folder, its place and its content; files directly in it can be left out by name."""
     total = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+    left_out = {root / name for name in without}
+    for path in sorted(path for path in root.rglob("*") if path.is_file() and path not in left_out):
         total.update(f"{path.relative_to(root).as_posix()}\0".encode())
         with path.open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())

@@ -5,7 +5,7 @@ A decoder is a value: it holds settings only. Latents and generators live in the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lerobot_policy_quantile.core._checks import require_between, require_choice, require_shape
 from lerobot_policy_quantile.core._normal import phi, phi_inverse
+from lerobot_policy_quantile.core.conformal import conformal_bounds
 from lerobot_policy_quantile.core.decoders.copula import CopulaLatents
 from lerobot_policy_quantile.core.decoders.rank_laws import ChunkDraw, RankLaw
 from lerobot_policy_quantile.core.episode import Episode
@@ -65,6 +66,7 @@ class Decoder:
     marginal   "quantile": the predicted quantile function; "gaussian": its Gaussian surrogate
     gripper    "median": gripper coordinates stay at rank 0.5; "rank": they follow the law too
     grippers   indices of the gripper coordinates; the last one unless told otherwise
+    inside     mass of the conformal bounds that actions are clipped to; None: not clipped
     """
 
     law: RankLaw
@@ -73,15 +75,21 @@ class Decoder:
     marginal: Marginal = "quantile"
     gripper: Gripper = "median"
     grippers: tuple[int, ...] = (-1,)
+    inside: float | None = None
+    margin: Float[Tensor, "h d"] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         require_choice("coupling", self.coupling, ("independent", "shared"))
         require_choice("marginal", self.marginal, ("quantile", "gaussian"))
         require_choice("gripper", self.gripper, ("median", "rank"))
+        if self.inside is not None and not 0 < self.inside < 1:
+            raise ValueError(f"inside must lie strictly between 0 and 1, as in median inside 0.9; got {self.inside}")
 
     def __str__(self) -> str:
         """The composition, part by part: law | coupling | time | marginal | gripper."""
         parts = [self.law, self.coupling, self.temporal, self.marginal, f"gripper at {self.gripper}"]
+        if self.inside is not None:
+            parts.append(f"inside {self.inside:g}")
         return " | ".join(map(str, parts))
 
     def with_grippers(self, grippers: Sequence[int]) -> "Decoder":
@@ -94,11 +102,17 @@ class Decoder:
             return self
         return replace(self, temporal=replace(self.temporal, correlation=correlation))
 
+    def with_margin(self, margin: Float[Tensor, "h d"]) -> "Decoder":
+        """The same decoder with the margin of its conformal bounds."""
+        return replace(self, margin=margin)
+
     def require_fits(self, chunk_size: int, action_dim: int) -> None:
         """Raise ValueError if chunks of this size cannot be decoded; better at an episode's start than in its midst."""
         self.gripper_indices(action_dim)
         if isinstance(self.temporal, CopulaLatents):
             require_shape("correlation", self.temporal.fitted(), (chunk_size * action_dim,) * 2)
+        if self.inside is not None:
+            require_shape("margin", self._fitted_margin(), (chunk_size, action_dim))
 
     def decode(self, quantiles: QuantileFunction, episodes: Sequence[Episode]) -> Decoded:
         """Actions for the next chunk of every episode. Advances the episodes' latents and routes, nothing else.
@@ -121,11 +135,22 @@ class Decoder:
         if self.gripper == "median":
             ranks = ranks.index_fill(-1, torch.tensor(grippers, device=ranks.device, dtype=torch.long), 0.5)
         actions = self.read(quantiles, ranks)
-        return Decoded(actions, ranks.expand_as(actions))
+        return Decoded(actions, ranks.expand_as(actions) if self.inside is None else self.rank_of(quantiles, actions))
+
+    def _fitted_margin(self) -> Float[Tensor, "h d"]:
+        if self.margin is None:
+            raise ValueError(
+                f"decoder with inside {self.inside:g} needs conformal bounds beside the checkpoint; fit them with qhead"
+                f" calibrate --conformal {self.inside:g}"
+            )
+        return self.margin
 
     def read(self, quantiles: QuantileFunction, ranks: Float[Tensor, "b t d"]) -> Float[Tensor, "b h d"]:
-        """Actions at these ranks of the decoder's marginal."""
-        return quantiles(ranks) if self.marginal == "quantile" else gaussian_surrogate(quantiles, ranks)
+        """Actions at these ranks of the decoder's marginal, inside the conformal bounds if it is told to stay there."""
+        actions = quantiles(ranks) if self.marginal == "quantile" else gaussian_surrogate(quantiles, ranks)
+        if self.inside is None:
+            return actions
+        return actions.clamp(*conformal_bounds(quantiles, self._fitted_margin(), self.inside))
 
     def rank_of(self, quantiles: QuantileFunction, actions: Float[Tensor, "b h d"]) -> Float[Tensor, "b h d"]:
         """The inverse of `read`: the ranks of these actions under the decoder's marginal."""

@@ -6,7 +6,7 @@
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lerobot_policy_quantile.core.decoders.choice import Tracked, WhereChoice
 from lerobot_policy_quantile.core.decoders.composition import Decoder, PerChunk, PerStep
@@ -136,22 +136,22 @@ PRESETS: dict[str, Preset] = {
     ]
 }
 
-_TEXT = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?:\((?P<parameters>[^()]*)\))?\s*")
+_TEXT = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?:\((?P<parameters>[^()]*)\))?(?:\s+inside\s+(?P<inside>\S+))?\s*")
 
 
 def parse_decoder(text: str) -> Decoder:
-    """The decoder named by text such as `median`, `shared(l=0.2, rho=0.9)` or `window(l=0.3)`."""
-    preset, parameters = _parse(text)
-    return preset.build(**parameters)
+    """The decoder named by text such as `median`, `shared(l=0.2, rho=0.9)` or `window(l=0.3) inside 0.9`."""
+    preset, parameters, inside = _parse(text)
+    return replace(preset.build(**parameters), inside=inside)
 
 
 def canonical_text(text: str) -> str:
     """The same decoder's text with every parameter written out: one spelling per decoder."""
-    preset, parameters = _parse(text)
-    return preset.text(**parameters)
+    preset, parameters, inside = _parse(text)
+    return preset.text(**parameters) + ("" if inside is None else f" inside {inside:g}")
 
 
-def _parse(text: str) -> tuple[Preset, dict[str, float]]:
+def _parse(text: str) -> tuple[Preset, dict[str, float], float | None]:
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ValueError(f"decoder must read like 'median' or 'shared(l=0.2, rho=0.9)'; got {text!r}")
@@ -173,4 +173,14 @@ def _parse(text: str) -> tuple[Preset, dict[str, float]]:
             parameters[key] = float(value)
         except ValueError:
             raise ValueError(f"decoder {name}: {key} must be a number, as in {key}=0.2; got {part!r}") from None
-    return preset, parameters
+    return preset, parameters, None if match["inside"] is None else _mass(match["inside"])
+
+
+def _mass(text: str) -> float:
+    try:
+        mass = float(text)
+    except ValueError:
+        mass = -1.0
+    if not 0 < mass < 1:
+        raise ValueError(f"inside must be followed by the mass of bounds, as in median inside 0.9; got {text!r}")
+    return mass
