@@ -39,6 +39,12 @@ SCRUB = """new Promise(done => {
     requestAnimationFrame(move);
 })"""
 
+REDRAW = """(async () => {
+    const chart = document.querySelector('#timeline .plot'), began = performance.now();
+    for (let i = 0; i < 5; i++) await Plotly.redraw(chart);
+    return (performance.now() - began) / 5;
+})()"""
+
 
 def trace(seed: int, chunk: int, camera: int, replans: int, followed: int) -> Trace:
     """An episode of seven dimensions and 21 levels, with noise in its pictures as cameras have."""
@@ -119,6 +125,7 @@ def look(folder: Path, times: int) -> list[tuple[str, str]]:
         frames = np.diff(browser.run(SCRUB % (1000 * SCRUB_SECONDS)))
         lines.append(("frames per second while scrubbing", f"{1000 / frames.mean():.0f}"))
         lines.append(("frame time, median and 95 %, ms", f"{np.median(frames):.1f}, {np.quantile(frames, 0.95):.1f}"))
+        lines.append(("the library's redraw of the time axis, ms", f"{browser.run(REDRAW):.0f}"))
         lines.append(("memory of the page's process, MB", f"{renderer_megabytes():.0f}"))
         browser.call("Performance.enable")
         metrics = {m["name"]: m["value"] for m in browser.call("Performance.getMetrics")["metrics"]}

@@ -185,6 +185,8 @@ def test_a_link_reopens_episode_moment_and_decoder(page, server):
     assert "index 4" in page.run(TITLE)
     wait_in(page, f"{table_line('window')} !== ''")
     assert table_row(page, "window") == values
+    follow(page, link(key(3), name="density"))
+    wait_in(page, "document.querySelector('[data-for=rho] output').textContent === '0.900'")
 
 
 def test_keys_move_through_time_and_failures(page):

@@ -74,7 +74,8 @@ def write_run(folder: Path, keys: list[EpisodeKey], *, plain: tuple[str, ...] = 
     files = SideFiles(folder / "side", video=video)
     with Journal(folder / "journal.sqlite") as journal:
         for episode in keys:
-            notes = {"surprise": np.linspace(0, 1, QUERIES), "alarm": np.arange(QUERIES) > 3}
+            surprises = np.append(np.nan, np.linspace(0, 1, QUERIES - 1))
+            notes = {"surprises": surprises, "alarm": np.arange(QUERIES) > 3}
             trace = made_trace(episode, plain=episode.policy in plain, notes=notes if episode.index == 0 else None)
             status = "failure" if episode.index % 3 == 2 else "success"
             outcome = Outcome(

@@ -3,7 +3,7 @@
 Axes: t control step, d action dim, s state, q query (replan), h chunk step, k level.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,9 +16,11 @@ from lerobot_policy_quantile.explorer.safe_arrays import read_arrays
 from lerobot_policy_quantile.serving.spread import spread
 from lerobot_policy_quantile.util.quantiles import Array, levels_of
 
-PER_QUERY = ("surprise", "alarm")
-"""Arrays with one number per replan that are drawn where a side file has them."""
+PER_QUERY = {"surprise": "surprise", "surprises": "surprise", "alarm": "alarm"}
+"""Arrays with one number per replan that are drawn where a side file has them -> the names they are drawn under."""
 MOST_DIMENSIONS = 64
+ArrayReader = Callable[["EpisodeRecord", Array], None]
+"""Puts an array into a record; ValueError says why it does not fit."""
 
 
 @dataclass
@@ -165,11 +167,11 @@ def _quantiles(record: EpisodeRecord, array: Array) -> None:
     record.quantiles = numbers
 
 
-def _per_query(name: str) -> "_Reader":
+def _per_query(name: str) -> "ArrayReader":
     def read(record: EpisodeRecord, array: Array) -> None:
         if record.query_steps is None or array.shape != record.query_steps.shape:
             raise ValueError(f"must be one number per query; got shape {array.shape}")
-        record.per_query[name] = _with_gaps(record, name, array)
+        record.per_query[name] = np.ascontiguousarray(array, dtype=np.float32)  # NaN: nobody could say
 
     return read
 
@@ -189,12 +191,11 @@ def _finite(array: Array) -> Array:
     return numbers
 
 
-_Reader = type(_actions)
-_READERS: Mapping[str, _Reader] = {  # in the order in which they need each other
+_READERS: Mapping[str, ArrayReader] = {  # in the order in which they need each other
     "actions": _actions,
     "states": _states,
     "contacts": _contacts,
     "query_steps": _query_steps,
     "quantiles": _quantiles,
-    **{name: _per_query(name) for name in PER_QUERY},
+    **{name: _per_query(shown) for name, shown in PER_QUERY.items()},
 }

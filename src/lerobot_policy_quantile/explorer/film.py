@@ -177,7 +177,7 @@ def _fans(episode: FilmedEpisode, d: int, step: int) -> list[tuple[Array, Array,
     if episode.law is None or record.query_steps is None or record.quantiles is None:
         return []
     known = [int(began) for began in record.query_steps if began <= step]
-    found = []
+    found: list[tuple[Array, Array, bool]] = []
     for query, began in enumerate(known):
         end = int(record.query_steps[query + 1]) if query + 1 < len(record.query_steps) else len(episode.law)
         strong = query == len(known) - 1

@@ -208,8 +208,13 @@ function redecode() {
 }
 
 function chooseDecoder(name) {
-  state.decoder = { rank: 0.5, l: 0, rho: 0.9, ...DEFAULTS[name], seed: state.a?.row.noise ?? 0, name };
+  state.decoder = usual(name, state.a?.row);
   redecode();
+}
+
+/** A decoder with its usual parameters and the noise that the episode itself drew. */
+function usual(name, row) {
+  return { rank: 0.5, l: 0, rho: 0.9, ...DEFAULTS[name], seed: row?.noise ?? 0, name };
 }
 
 function wireDecoders() {
@@ -299,7 +304,7 @@ async function followLink() {
   const row = table.rows.find((each) => placeOf(each) === place) ?? table.rows.find((each) => place.endsWith(`/${each.id}`));
   if (place && !row) at("empty").textContent = "The link names an episode that is not here.";
   if (DECODERS[link.get("name")]) {
-    state.decoder = { name: link.get("name") };
+    state.decoder = usual(link.get("name"), row);
     for (const id of ["rank", "l", "rho", "seed"]) if (link.has(id)) state.decoder[id] = bounded(id, Number(link.get(id)));
   }
   if (row) await open(row, Math.max(0, Number(link.get("t")) | 0), link.get("c") ?? "");
