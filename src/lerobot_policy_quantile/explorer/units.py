@@ -5,8 +5,8 @@ from pathlib import Path
 
 from lerobot_policy_quantile.calibration.policy_facts import read_policy
 from lerobot_policy_quantile.calibration.spread import motion_units
-from lerobot_policy_quantile.calibration.units import saved_units
 from lerobot_policy_quantile.explorer.run_reading import ExploredRun, PolicyUnits
+from lerobot_policy_quantile.policy.action_units import saved_units
 from lerobot_policy_quantile.util.names import nearest
 
 

@@ -29,7 +29,8 @@ class SuiteBatches:
 
     def choose(self, size: int, rng: np.random.Generator) -> Int[Array, " b"]:
         """Samples, those that decide a grasp more often."""
-        return np.searchsorted(self._until, rng.random(size) * self._until[-1], side="right")
+        rows: Int[Array, " b"] = np.searchsorted(self._until, rng.random(size) * self._until[-1], side="right")
+        return rows
 
     def __len__(self) -> int:
         return len(self._samples)

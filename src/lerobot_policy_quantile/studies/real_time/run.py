@@ -13,19 +13,20 @@ from rich.console import Console
 
 from lerobot_policy_quantile.adapters.factory import OBSTACLE, SceneFactory
 from lerobot_policy_quantile.adapters.real_time_policy import head_of, real_time_arms
+from lerobot_policy_quantile.backbone import VARIANTS
 from lerobot_policy_quantile.contract import HANDINGS, OWN_DECODER, Policy, World
 from lerobot_policy_quantile.core.decoders import canonical_text
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.whole_run import SIDE, run_whole
-from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 from lerobot_policy_quantile.scenes.embedded import EmbeddedScene
 from lerobot_policy_quantile.studies.real_time.measures import PushReport, Watched, changed_side, push_report
 from lerobot_policy_quantile.studies.real_time.push import PushedScene
 from lerobot_policy_quantile.studies.two_demo.closed_loop import SameStart
 
 PUSHED = "+push"
+CAMERA_SIZE = VARIANTS["tiny"].image_size
 DECODERS = ("median", "shared")
 TASKS = {"embedded": (1, 2, 3, 4)}
 """Of other scenes the ten of a LIBERO suite."""
