@@ -38,7 +38,7 @@ HELP = help_text(
         "qhead eval --policy ws://gpu-box:8000 --scene libero_10 --out runs/far",
         "qhead eval --policy expert:left --scene embedded+obstacle --out runs/box",
         "qhead eval --policy FOLDER --suite libero_plus --sample 500 --out runs/p",
-        "qhead eval --policy ours=FOLDER --delay 0,4 --handover swap,rank --out runs/d",
+        "qhead eval --policy FOLDER --delay 0,4 --handover swap,rank --out runs/d",
         "qhead eval --suite libero_plus --dry-run",
     ),
     exit_codes="0 every episode has a result; 3 some episodes ended in an error; 130 stopped by Ctrl-C; 1 the run could"
