@@ -60,7 +60,7 @@ def test_every_command_has_a_summary_an_example_and_help_for_every_option(words)
 def test_examples_parse_and_fit_a_terminal(example):
     assert len(example) <= 76
     _, *words = shlex.split(example)
-    depth = 2 if words[0] in ("study", "data") else 1
+    depth = 2 if words[0] in ("study", "data", "alarm") else 1
     COMMANDS[tuple(words[:depth])].make_context(words[depth - 1], words[depth:])
 
 

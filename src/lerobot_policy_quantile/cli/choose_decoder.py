@@ -16,7 +16,7 @@ HELP = help_text(
     " to those that are hard to tell apart. Prints success with Wilson intervals, the probability that the chosen one"
     " is the best, and paired comparisons with it. OUT/choice.json holds the same.",
     "To resume, run the same command again: finished episodes are in OUT/journal.sqlite.",
-    examples=("qhead choose-decoder --policy FOLDER --decoder median --decoder shared --out o",),
+    examples=("qhead choose-decoder --policy A --decoder median --decoder shared --out o",),
     exit_codes="0 a decoder was chosen; 1 the run could not continue or was stopped; 2 wrong usage",
 )
 
