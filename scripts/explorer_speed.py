@@ -34,7 +34,7 @@ SCRUB = """new Promise(done => {
         times.push(now);
         slider.value = times.length % Number(slider.max);
         slider.dispatchEvent(new Event('input'));
-        if (now - began > %d) done(times); else requestAnimationFrame(move);
+        if (now - began > MILLISECONDS) done(times); else requestAnimationFrame(move);
     };
     requestAnimationFrame(move);
 })"""
@@ -122,7 +122,7 @@ def look(folder: Path, times: int) -> list[tuple[str, str]]:
             lines.append((f"navigation to {name}, s, {times} times", found))
         asked = [address for address in browser.requests() if "/data/episode/" in address]
         lines.append(("episodes fetched to open", str(len(asked))))
-        frames = np.diff(browser.run(SCRUB % (1000 * SCRUB_SECONDS)))
+        frames = np.diff(browser.run(SCRUB.replace("MILLISECONDS", str(1000 * SCRUB_SECONDS))))
         lines.append(("frames per second while scrubbing", f"{1000 / frames.mean():.0f}"))
         lines.append(("frame time, median and 95 %, ms", f"{np.median(frames):.1f}, {np.quantile(frames, 0.95):.1f}"))
         lines.append(("the library's redraw of the time axis, ms", f"{browser.run(REDRAW):.0f}"))
