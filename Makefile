@@ -88,7 +88,7 @@ acting-study: .venv/.ready ## looking again on alarm against fixed and adaptive 
 study-kills: .venv/.ready ## the ablation study in miniature from start to table, killed twice on the way; writes runs/study-kills/ (minutes)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.study_kills
 
-soak: .venv/.ready ## an hour of clients: the server's memory, descriptors and threads stay flat; writes runs/soak/
+soak: .venv/.ready ## two hours of clients, drifting clocks and floods: the server's memory, descriptors and threads stay flat; writes runs/soak/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.serve_soak
 
 plus-instances: .venv/.ready ## reset, step and render eight instances of every LIBERO-Plus category that has its files, all of the backgrounds

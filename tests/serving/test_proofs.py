@@ -49,18 +49,31 @@ def test_a_soak_fails_for_every_fault():
         assert not passes(good | {name: value}), name
 
 
-@pytest.mark.parametrize(("seconds", "outcome"), [(0.5, "false stale"), (1.5, "error stale")])
-def test_a_refusal_that_came_sooner_than_the_allowed_age_is_false(monkeypatch, seconds, outcome):
-    class Refusing:
-        now = 0.0
+@pytest.mark.parametrize(
+    ("stalled", "seconds", "delay", "outcome"),
+    [
+        (0.0, 0.5, 0.0, "false stale"),
+        (0.0, 1.5, 0.0, "error stale"),
+        (1.0, 0.5, 0.0, "error stale"),
+        (0.0, 0.5, 1.5, "error stale"),
+    ],
+)
+def test_a_refusal_sooner_after_the_stamp_than_the_allowed_age_is_false(monkeypatch, stalled, seconds, delay, outcome):
+    """Where the client was held up between its time stamp and sending, the observation is as old as that."""
+    now = [0.0]
 
+    class StallingClock(ClientClock):
+        def read(self, _):
+            now[0] += stalled
+            return 0.0
+
+    class Refusing:
         def infer(self, *_, **__):
-            self.now += seconds
+            now[0] += seconds
             raise RequestError(ErrorKind.STALE, "the observation is 1.2 s old")
 
-    client = Refusing()
-    monkeypatch.setattr(soak_clients, "time", SimpleNamespace(monotonic=lambda: client.now))
-    assert ask(client, {}, 1, sent=0.0) == outcome
+    monkeypatch.setattr(soak_clients, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    assert ask(Refusing(), {}, 1, StallingClock(0.0), delay=delay) == outcome
 
 
 def test_a_robots_clock_drifts_and_is_set():
