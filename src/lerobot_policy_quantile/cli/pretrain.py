@@ -25,7 +25,7 @@ HELP = help_text(
         "qhead pretrain --out runs/base",
         "qhead pretrain --budget small --no-libero --out runs/try",
         "qhead pretrain --budget suites --out runs/base2",
-        "qhead pretrain --budget suites_more --start runs/base2/policy --out runs/more",
+        "qhead pretrain --budget suites_more --start runs/base2/policy --out more",
         "qhead eval --policy runs/base/policy --camera-size 96 --out runs/a",
     ),
     exit_codes="0 the checkpoint was written; 1 the run could not continue; 2 wrong usage",
