@@ -70,7 +70,8 @@ def test_many_dimensions_draw_as_torch_draws_them(page, text):
 @pytest.mark.parametrize("text", ["density(rho=0.9)", "tracking"])
 def test_units_of_the_policy_decide_where_they_are_known(page, text):
     """Commands that are scaled are judged as the policy judges them."""
-    quantiles, scale = made_quantiles(2), np.array([0.5, 2, 4, 0.125, 1, 8, 1])  # exact in float32
+    scale = np.array([0.125, 0.0625, 0.125, 0.0625, 0.03125, 0.125, 1])  # exact in float32
+    quantiles = made_quantiles(6)  # four wide dimensions
     commands = (quantiles * scale[:, None]).astype(np.float32)
     executed = np.concatenate([chunk[:EXECUTED] for chunk, _ in decoded(quantiles, text, 4)]).astype(np.float32)
     decoder = {"name": text.split("(")[0], "seed": 4, **DECODERS[text]}
