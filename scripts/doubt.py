@@ -127,10 +127,16 @@ def alarm(study: Study) -> None:
         chosen = () if name == "all" else ("--signals", name)
         records[name] = _fitted(study, known, new, f"{name}.json", size.alphas[0], *chosen)
     lines = [
-        [name, _auroc(r["auroc"]), _auroc(r["horizons"][1]["auroc"]), _rate(r["detection"]), str(r["lead_steps"])]
+        [
+            name,
+            _auroc(r["auroc"]),
+            _auroc(r["horizons"][1]["auroc"]),
+            _rate(r["detection"]),
+            str(r["lead_steps"] or "-"),
+        ]
         for name, r in records.items()
     ]
-    lines.append(["episode length alone", _auroc(records["all"]["auroc_of_length"]), "0.5 by definition", "-", "-"])
+    lines.append(["episode length alone", _auroc(records["all"]["auroc_of_length"]), "-", "-", "-"])
     false = [
         [f"{alpha:g}", _rate(_fitted(study, known, new, f"alpha{alpha:g}.json", alpha)["false_alarms"])]
         for alpha in size.alphas
