@@ -6,11 +6,12 @@ import logging
 import pytest
 import torch
 from lerobot.configs import FeatureType, PolicyFeature, RTCAttentionSchedule
-from lerobot.policies.rtc import RTCConfig
+from lerobot.policies.rtc import RTCConfig, RTCProcessor
 from lerobot.rollout.inference.rtc import supports_rtc_inference
 from torch import Tensor
 
 from lerobot_policy_quantile.core.decoders import Handover
+from lerobot_policy_quantile.core.decoders.handover import SCHEDULES, handover_weights
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 from tests.support.command_line import BIN, run
@@ -177,3 +178,12 @@ def test_lerobots_rollout_runs_in_real_time(tmp_path, head):
     assert len(json.loads((tmp_path / "actions.json").read_text())) == 30
     assert "RTC inference thread started" in text
     assert "RTC inference error" not in text
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("start", "end", "total"), [(0, 10, 10), (4, 10, 10), (4, 6, 10), (8, 6, 10), (3, 12, 10)])
+def test_weights_are_lerobots(schedule, start, end, total):
+    theirs = RTCProcessor(RTCConfig(prefix_attention_schedule=RTCAttentionSchedule[schedule.upper()]))
+    end = min(end, total)
+    expected = theirs.get_prefix_weights(start, end, total)
+    torch.testing.assert_close(handover_weights(schedule, start, end, total), expected)

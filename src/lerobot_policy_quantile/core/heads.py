@@ -77,6 +77,7 @@ class Prediction:
     quantiles: QuantileFunction | None = None
 
 
+@runtime_checkable
 class Guide(Protocol):
     """Bends a flow's velocity at every integration step, towards the rest of an old chunk for example."""
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lerobot_policy_quantile.core.decoders import PRESETS, Decoded, Decoder, Handover, hand_over, parse_decoder
-from lerobot_policy_quantile.core.decoders.handover import SCHEDULES, HandedOver, handover_weights, without_padding
+from lerobot_policy_quantile.core.decoders.handover import SCHEDULES, HandedOver, without_padding
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from tests.core.decoders.test_composition import preset
@@ -195,18 +195,6 @@ def test_surprise_is_the_distance_from_the_interval_in_its_widths():
     torch.testing.assert_close(result.surprise[0, :, 0], torch.tensor([0, 0, 0.5, 1.5, 0, 0, 0, 0]))
     assert result.surprises([Handover(left)], [0]) == [0.5]
     assert result.surprises([None], [0]) == [None]
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("start", "end", "total"), [(0, 10, 10), (4, 10, 10), (4, 6, 10), (8, 6, 10), (3, 12, 10)])
-def test_weights_are_lerobots(schedule, start, end, total):
-    from lerobot.configs import RTCAttentionSchedule
-    from lerobot.policies.rtc import RTCConfig, RTCProcessor
-
-    theirs = RTCProcessor(RTCConfig(prefix_attention_schedule=RTCAttentionSchedule[schedule.upper()]))
-    end = min(end, total)
-    expected = theirs.get_prefix_weights(start, end, total)
-    torch.testing.assert_close(handover_weights(schedule, start, end, total), expected)
 
 
 @pytest.mark.parametrize(
