@@ -5,7 +5,7 @@ that of a new episode, drawn as the calibration episodes were, a frame picked at
 least `mass` (Romano et al. 2019; groups of dependent frames after Lee, Barber and Willett 2023). Every coordinate
 (chunk step, action dim) has a margin of its own.
 
-Axes: n frame, any episode; *s coordinates.
+Axes: _ frame, any number per episode; *s coordinates.
 """
 
 import math
@@ -37,7 +37,7 @@ def conformity_scores(quantiles: QuantileFunction, target: Float[Tensor, "*s"], 
 
 
 def conformal_margin(
-    scores: Sequence[Float[Tensor, "n *s"]], valid: Sequence[Bool[Tensor, "n *s"]], mass: float
+    scores: Sequence[Float[Tensor, "_ *s"]], valid: Sequence[Bool[Tensor, "_ *s"]], mass: float
 ) -> Float[Tensor, "*s"]:
     """The finite-sample quantile of scores, one entry of each sequence per episode.
 

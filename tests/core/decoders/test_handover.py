@@ -197,6 +197,7 @@ def test_surprise_is_the_distance_from_the_interval_in_its_widths():
     assert result.surprises([None], [0]) == [None]
 
 
+@pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -75,7 +75,7 @@ class Handover:
         return handover_weights(self.schedule, self.delay, min(self.horizon, chunk_size), chunk_size)
 
 
-def without_padding(left_over: Float[Tensor, "t d"]) -> Float[Tensor, "t d"]:
+def without_padding(left_over: Float[Tensor, "t d"]) -> Float[Tensor, "u d"]:
     """The rows up to the last one that is not all zeros: LeRobot fills a short left-over up with rows of zeros."""
     used = left_over.ne(0).any(-1).nonzero()
     return left_over[: int(used[-1]) + 1] if len(used) else left_over[:0]
