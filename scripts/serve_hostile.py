@@ -20,7 +20,7 @@ import numpy as np
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from scripts.hostile_clients import ask_all, flooding, new_session, open_and_leave, silent_connections
 from scripts.hostile_clocks import day
-from scripts.serve_load import Caller, artificial_server, crowd, timed
+from scripts.serve_load import COST, Caller, artificial_server, crowd, timed
 from scripts.serving_process import CAMERAS, RunningServer, cpu_seconds, forget_peak, observation, peak_mib, serving
 
 FLOODING, VISITORS, SILENT = 4, 210, 600
@@ -60,6 +60,8 @@ def floods(out: Path) -> list[Row]:
     """The server's own time and the others' p99 beside four flooding connections, and the lines in the log.
 
     The p99 also holds what the flooding process takes from a machine of few cores; the processor time does not.
+    Clients wait a random time before each request, as robots do: clients in step are answered by one batch or two, and
+    their p99 would jump between both.
     """
     was = {"pings": "2.4 to 12 s", "fragments": "not measured", "malformed frames": "not measured"}
     rows = []
@@ -91,7 +93,7 @@ def _own_time(server: RunningServer, kind: str, seconds: float = 5.0) -> Row:
     return Row(name, "not measured", now, "10 %", share < 0.1)
 
 
-async def _beside_flood(url: str, kind: str, rounds: int = 3, clients: int = 8) -> tuple[float, float, int]:
+async def _beside_flood(url: str, kind: str, rounds: int = 4, clients: int = 8) -> tuple[float, float, int]:
     callers = await crowd(url, clients, 0)
     await timed(callers, 5)
     alone: list[float] = []
@@ -108,9 +110,9 @@ async def _beside_flood(url: str, kind: str, rounds: int = 3, clients: int = 8) 
     return float(np.quantile(alone, 0.99)), float(np.quantile(beside, 0.99)), closed
 
 
-async def _latencies(callers: list[Caller], requests: int = 20) -> list[float]:
+async def _latencies(callers: list[Caller], requests: int = 40) -> list[float]:
     before = [len(caller.seconds) for caller in callers]
-    await timed(callers, requests)
+    await timed(callers, requests, pause=2 * COST)
     return [s for caller, n in zip(callers, before, strict=True) for s in caller.seconds[n:]]
 
 

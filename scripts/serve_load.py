@@ -114,9 +114,10 @@ class Caller:
         await self._socket.send(pack({BLOCK: {"reset": True, "seed": self.seed}}))
         await self._socket.recv()
 
-    async def ask(self, count: int) -> None:
-        """Some questions, one after the other."""
+    async def ask(self, count: int, pause: float = 0.0) -> None:
+        """Some questions, one after the other, with a random wait of at most `pause` seconds before each."""
         for _ in range(count):
+            await asyncio.sleep(pause * self._draw.random() if pause else 0.0)
             seen = observation(self._draw, SIZES[self.seed % len(SIZES)])  # pictures of several sizes in one batch
             began = time.monotonic()
             await self._socket.send(pack({**seen, BLOCK: {}}))
@@ -145,10 +146,10 @@ async def crowd(url: str, count: int, first_seed: int) -> list[Caller]:
     return callers
 
 
-async def timed(callers: Sequence[Caller], requests: int) -> float:
+async def timed(callers: Sequence[Caller], requests: int, pause: float = 0.0) -> float:
     """Seconds in which all of them have asked so often."""
     began = time.monotonic()
-    await asyncio.gather(*(caller.ask(requests) for caller in callers))
+    await asyncio.gather(*(caller.ask(requests, pause) for caller in callers))
     return time.monotonic() - began
 
 

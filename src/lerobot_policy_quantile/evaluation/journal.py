@@ -6,7 +6,6 @@ a change and a deletion. Errors are kept attempt by attempt; only the last allow
 sealed with a checksum (`seals.py`) that is verified when it is read: a damaged journal is neither read nor written.
 """
 
-import fcntl
 import json
 import logging
 import math
@@ -33,6 +32,7 @@ from lerobot_policy_quantile.evaluation.seals import (
     note_earlier,
     take_rows,
 )
+from lerobot_policy_quantile.util.locks import acquire
 
 RETRIES = 3
 """How often an episode that ended in an error is run again."""
@@ -123,7 +123,7 @@ class Journal:
         except OSError as error:
             raise JournalError(f"journal {path} cannot be opened for writing: {error}") from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            acquire(self._lock)
         except OSError as error:
             self._lock.close()
             raise JournalError(f"journal {path} is being written by another run; wait for it or stop it") from error

@@ -69,6 +69,18 @@ BUDGETS = {
         ),
         TrainingBudget(updates=6500, batch=48, recipe=SPOTTING, suite_share=0.6),
     ),
+    "suites_again": PretrainingBudget(
+        DataBudget(
+            static_shards=80,
+            scenes_per_shard=100,
+            play_shards=24,
+            held_out_shards=4,
+            camera_size=CAMERA_SIZE,
+            suite_shards=40,
+            suite_held_out_shards=1,
+        ),
+        TrainingBudget(updates=6500, batch=48, recipe=SPOTTING, suite_share=0.65),
+    ),
     "suites_small": PretrainingBudget(
         DataBudget(
             1, 8, 1, 1, CAMERA_SIZE, 12, suite_shards=1, suite_held_out_shards=1, suite_episodes=1, suite_steps=12

@@ -4,7 +4,6 @@ A step is done when what it leaves says so: a dataset's summary, a training's la
 episodes. Processes carry a mark in their environment, so that what a killed run left working is found and ended.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from lerobot_policy_quantile.studies.plan_training import (
 )
 from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where, resumed
 from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
+from lerobot_policy_quantile.util.locks import acquire
 from lerobot_policy_quantile.util.stamps import Stamp
 
 MARK = "QHEAD_STUDY_RUN"
@@ -152,7 +152,7 @@ def _alone(home: Path) -> Iterator[None]:
     """One run per folder; what an earlier, killed one left working is ended first."""
     with (home / "lock").open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            acquire(lock)
         except BlockingIOError:
             raise ValueError(f"{home} is in use by another run of a study") from None
         end_leftovers(home)
