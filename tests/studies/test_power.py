@@ -78,9 +78,9 @@ def test_scatter_recovers_both_variances():
 
 def test_the_pilot_uses_no_state_that_a_study_is_judged_on():
     (evaluation,) = PILOT.evaluations
-    states = MINIATURE.indices_of(evaluation)
+    states = MINIATURE.indices_of("pilot", evaluation)
     assert set(states) <= set(TRAINING_STATES)
-    assert planned_episodes(MINIATURE, evaluation) == 100
+    assert planned_episodes(MINIATURE, "pilot", evaluation) == 100
     (step,) = (each for each in expand(PILOT, Where(1280, "runs", "data"), MINIATURE) if each.kind == "eval")
     assert step.words[step.words.index("--indices") + 1] == "40-44"
     assert "--episodes" not in step.words
@@ -89,10 +89,10 @@ def test_the_pilot_uses_no_state_that_a_study_is_judged_on():
 
 
 def test_planned_episodes_per_policy():
-    assert planned_episodes(MINIATURE, Evaluation("libero")) == 200
-    assert planned_episodes(MINIATURE, Evaluation("libero_10")) == 50
-    assert planned_episodes(MINIATURE, Evaluation("libero_plus")) == 200
-    assert planned_episodes(MINIATURE, Evaluation("libero_pro")) == 160
+    planned = {("main", "libero"): 800, ("ablations", "libero"): 400, ("k_sweep", "libero_10"): 100}
+    planned |= {("main", "libero_plus"): 700, ("main", "libero_pro"): 320}
+    for (study, suite), episodes in planned.items():
+        assert planned_episodes(MINIATURE, study, Evaluation(suite)) == episodes
 
 
 def outcomes(name, rates, episodes=20):
@@ -112,7 +112,7 @@ def test_the_pilots_page_has_scatter_and_power(tmp_path):
     assert "## Claims" not in text
     assert "## Scatter" in text
     assert len(difference_scatters(kept, PILOT, "quantile")) == 5
-    lines = [line for line in text.splitlines() if line.startswith("| ablations | libero | 3 | 200 |")]
+    lines = [line for line in text.splitlines() if line.startswith("| ablations | libero | 3 | 400 |")]
     assert len(lines) == 1
     alike, pooled, widest = (float(cell) for cell in lines[0].split("|")[5:8])
     assert 5 < alike <= pooled <= widest

@@ -86,6 +86,10 @@ def test_a_folder_of_the_papers_size_keeps_its_stamp_and_a_miniature_records_its
         ("[evaluation]\nepisode = 3", "options of evaluation in size 'mine' must be among"),
         ("[study.main]\nupdates = 3\nreference = 'a'\nvariants = []", "fields of study 'main' in size 'mine'"),
         ("evaluation_states = 20\n[suite.libero_10]\nepisodes = 21", "at most evaluation_states = 20; got 21"),
+        (
+            "evaluation_states = 20\n[study.main]\nupdates = 3\nreference = 'a'\nsuite.libero.episodes = 21",
+            "episodes of libero in size 'mine' must be at most evaluation_states = 20; got 21",
+        ),
     ],
 )
 def test_wrong_sizes_are_refused_by_name(text, said):

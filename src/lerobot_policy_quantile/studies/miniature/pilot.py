@@ -54,9 +54,9 @@ def difference_scatters(summary: Summary, study: StudyPlan, reference: str) -> d
     return found
 
 
-def planned_episodes(size: Size, evaluation: Evaluation) -> int | None:
-    """Episodes per policy of an evaluation in this size; None where the benchmark decides."""
-    options, indices = size.options_of(evaluation), size.indices_of(evaluation)
+def planned_episodes(size: Size, study: str, evaluation: Evaluation) -> int | None:
+    """Episodes per policy of a study's evaluation in this size; None where the benchmark decides."""
+    options, indices = size.options_of(study, evaluation), size.indices_of(study, evaluation)
     if "sample" in options:
         return int(options["sample"])
     tasks = TASKS * sum(not is_control(scene) for scene in parse_suites(evaluation.suite))
@@ -95,7 +95,7 @@ def _power_table(size: Size, differences: dict[str, Scatter]) -> str:
     for name, plan in size.study.items():
         study = size.applied(load_study(name))
         for evaluation in () if plan.pilot else study.evaluations:
-            episodes = planned_episodes(size, evaluation)
+            episodes = planned_episodes(size, name, evaluation)
             if episodes is not None:
                 told = (_points(smallest_difference(study.seeds, episodes, each)) for each in kinds)
                 rows.append((name, evaluation.suite, str(study.seeds), str(episodes), *told))

@@ -244,7 +244,9 @@ def _evaluation(study: StudyPlan, where: Where, size: Size, evaluation: Evaluati
             words += ["--camera", f"{camera}={feature}"]
     if where.workers is not None:
         words += ["--workers", str(where.workers)]
-    words += [word for name, value in size.options_of(evaluation).items() for word in (f"--{name}", str(value))]
+    words += [
+        word for name, value in size.options_of(study.name, evaluation).items() for word in (f"--{name}", str(value))
+    ]
     words += _camera_size(size)
     words += [] if size.side_files else ["--no-video"] if evaluation.record else ["--no-side-files"]
     words += [] if size.models == 1 else ["--models", str(size.models)]
@@ -260,7 +262,7 @@ def _evaluation(study: StudyPlan, where: Where, size: Size, evaluation: Evaluati
         (*words, "--out", folder),
         folder,
         labels=labels,
-        episodes=Episodes(scenes, size.indices_of(evaluation)),
+        episodes=Episodes(scenes, size.indices_of(study.name, evaluation)),
     )
 
 

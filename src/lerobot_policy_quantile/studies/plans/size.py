@@ -33,6 +33,8 @@ class StudySize:
     """None: the size's."""
     pilot: bool = False
     """Its page says what the other studies of the size can tell."""
+    suite: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Suite -> options of `qhead eval` in place of the size's."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,13 @@ class Size:
     """Study -> its size; empty: every study exists in this size."""
 
     def __post_init__(self) -> None:
+        self._require_options({"evaluation": self.evaluation, **self.suite})
+        for study in self.study:
+            self._require_options(self._suites_of(study))
+
+    def _require_options(self, suites: Mapping[str, Mapping[str, int]]) -> None:
         most = self.evaluation_states
-        for suite, options in {"evaluation": self.evaluation, **self.suite}.items():
+        for suite, options in suites.items():
             for name in options:
                 _require_known(f"options of {suite} in size {self.name!r}", name, _OPTIONS)
             if most is not None and options.get("episodes", 1) > most:
@@ -91,20 +98,24 @@ class Size:
                     f" got {options['episodes']}"
                 )
 
-    def options_of(self, evaluation: Evaluation) -> dict[str, int | str]:
-        """Options of `qhead eval` for an evaluation."""
-        found: dict[str, int | str] = {**self.suite.get(evaluation.suite, self.evaluation)}
+    def _suites_of(self, study: str) -> dict[str, Mapping[str, int]]:
+        """Suite -> options of `qhead eval`, where they are not those of every suite."""
+        return {**self.suite, **(self.study[study].suite if study in self.study else {})}
+
+    def options_of(self, study: str, evaluation: Evaluation) -> dict[str, int | str]:
+        """Options of `qhead eval` for an evaluation of a study."""
+        found: dict[str, int | str] = {**self._suites_of(study).get(evaluation.suite, self.evaluation)}
         if evaluation.indices is not None:
             found.pop("episodes", None)
             found["indices"] = evaluation.indices
         return found
 
-    def indices_of(self, evaluation: Evaluation) -> tuple[int, ...] | None:
-        """Initial states of an evaluation; None: as the benchmark says."""
+    def indices_of(self, study: str, evaluation: Evaluation) -> tuple[int, ...] | None:
+        """Initial states of an evaluation of a study; None: as the benchmark says."""
         if evaluation.indices is not None:
             return parse_numbers("indices", evaluation.indices)
-        episodes = self.suite.get(evaluation.suite, self.evaluation).get("episodes")
-        return None if episodes is None else tuple(range(episodes))
+        episodes = self.options_of(study, evaluation).get("episodes")
+        return None if episodes is None else tuple(range(int(episodes)))
 
     def updates_of(self, study: StudyPlan, frames: int) -> int:
         """Updates of one training: this size's, the study's, or one epoch."""
@@ -141,7 +152,8 @@ class Size:
         )
         found = {name: value for name, value in asdict(self).items() if name not in how}
         if study.name in self.study:
-            found |= {"updates": self.study[study.name].updates, "seeds": self.study[study.name].seeds or self.seeds}
+            mine = self.study[study.name]
+            found |= {"updates": mine.updates, "seeds": mine.seeds or self.seeds, "suite": self._suites_of(study.name)}
         return found
 
 
