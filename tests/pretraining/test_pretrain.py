@@ -14,6 +14,7 @@ from lerobot_policy_quantile.pretraining.batches import jitter_colours
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS, budget_named
 from lerobot_policy_quantile.pretraining.ordered_numbers import number_embeddings
 from lerobot_policy_quantile.pretraining.train import LOG, Trainer
+from lerobot_policy_quantile.util.locks import alone
 
 SMALL = BUDGETS["small"]
 COMMAND = ["pretrain", "--budget", "small", "--workers", "1", "--seed", "3"]
@@ -48,6 +49,14 @@ def test_a_finished_run_costs_nothing_again_and_other_settings_are_refused(run):
     result = CliRunner().invoke(app, ["pretrain", "--budget", "small", "--seed", "4", "--out", str(run)])
     assert result.exit_code == 1
     assert "belongs to a run with" in result.output
+
+
+@pytest.mark.bad_input
+def test_two_runs_in_one_folder_are_refused(run):
+    with alone(run, "pretraining"):
+        result = CliRunner().invoke(app, [*COMMAND, "--out", str(run)])
+    assert result.exit_code == 1
+    assert "is in use by another pretraining" in result.output
 
 
 def test_missing_libero_assets_are_told_before_anything_is_written(tmp_path, monkeypatch):
@@ -92,9 +101,8 @@ def test_a_resumed_training_equals_an_uninterrupted_one(run, tmp_path):
 
 
 def test_an_unknown_budget_lists_the_known_ones():
-    with pytest.raises(
-        ValueError, match="--budget must be one of full, small, suites, suites_more, suites_small; got 'big'"
-    ):
+    known = "full, small, suites, suites_more, suites_again, suites_small"
+    with pytest.raises(ValueError, match=f"--budget must be one of {known}; got 'big'"):
         budget_named("big")
 
 

@@ -14,7 +14,8 @@ from lerobot_policy_quantile.scenes.experts.disturbance import COLLECTION
 from lerobot_policy_quantile.scenes.experts.drive import Drive
 from lerobot_policy_quantile.scenes.experts.style import Style
 from lerobot_policy_quantile.scenes.suite_demonstrations import CollectionRecipe, Slot, Take, perform
-from lerobot_policy_quantile.scenes.suite_folder import collect_suite
+from lerobot_policy_quantile.scenes.suite_folder import EPISODES, collect_suite
+from lerobot_policy_quantile.util.locks import alone
 
 SIZE, SOLVED, STEPS = 8, 12, 62
 
@@ -170,6 +171,14 @@ def test_without_a_success_there_is_no_dataset(world, tmp_path):
     with pytest.raises(ValueError, match="at least one demonstration must succeed"):
         collect(tmp_path / "out", recipe(tries=1))
     assert not (tmp_path / "out" / "dataset").exists()
+
+
+@pytest.mark.bad_input
+def test_two_collections_into_one_folder_are_refused(world, tmp_path):
+    out = tmp_path / "out"
+    collect(out, recipe())
+    with alone(out / EPISODES, "collection"), pytest.raises(ValueError, match="is in use by another collection"):
+        collect(out, recipe())
 
 
 def test_a_stopped_run_resumes_with_the_same_files(world, tmp_path):

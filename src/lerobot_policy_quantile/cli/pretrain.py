@@ -13,7 +13,8 @@ from lerobot_policy_quantile.util.processes import share_cores
 SEED = 7
 BUDGET_HELP = (
     "full (about an hour on two cores), suites (all four LIBERO suites, direct and flow passes: two to three hours),"
-    " suites_more (an hour, to go on from --start with other layouts), small or suites_small (trial runs)."
+    " suites_more, suites_again (two hours each, to go on from --start with other layouts), small or suites_small (trial"
+    " runs)."
 )
 
 HELP = help_text(
@@ -62,6 +63,7 @@ def pretrain(
     from lerobot_policy_quantile.pretraining.budgets import budget_named
     from lerobot_policy_quantile.pretraining.suite_proof import ProofChoice
     from lerobot_policy_quantile.util.files import require_writable
+    from lerobot_policy_quantile.util.locks import alone
 
     notes = Console(stderr=True, soft_wrap=True, highlight=False)
     with exit_on("pretrain", ValueError, JournalError, EngineError, UnfinishedError):
@@ -71,12 +73,13 @@ def pretrain(
             plan = plan.starting_from(base_checkpoint(start) if start in SHIPPED_BASES else Path(start))
         run.require_assets(plan)
         out.mkdir(parents=True, exist_ok=True)
-        asked = {"seed": seed, "budget": budget, "workers": workers, "libero": libero, "start": start}
-        run.require_same_run(out, asked)
-        for name, value in run.pretrain(plan, out, seed, workers, notes).items():
-            typer.echo(f"{name:22} {value:.4g}")
-        typer.echo(f"checkpoint in {out / run.POLICY}")
-        if prove:
-            run.print_proof(out / run.POLICY, out / run.PROOF, workers, notes)
-            if plan.training.suite_share:
-                run.print_suite_proof(out / run.POLICY, out / run.SUITE_PROOF, ProofChoice(), workers, notes)
+        with alone(out, "pretraining"):
+            asked = {"seed": seed, "budget": budget, "workers": workers, "libero": libero, "start": start}
+            run.require_same_run(out, asked)
+            for name, value in run.pretrain(plan, out, seed, workers, notes).items():
+                typer.echo(f"{name:22} {value:.4g}")
+            typer.echo(f"checkpoint in {out / run.POLICY}")
+            if prove:
+                run.print_proof(out / run.POLICY, out / run.PROOF, workers, notes)
+                if plan.training.suite_share:
+                    run.print_suite_proof(out / run.POLICY, out / run.SUITE_PROOF, ProofChoice(), workers, notes)

@@ -27,6 +27,24 @@ class PretrainingBudget:
         return replace(self, training=replace(self.training, start=str(folder)))
 
 
+def _with_suites(
+    static_shards: int, play_shards: int, suite_shards: int, training: TrainingBudget
+) -> PretrainingBudget:
+    """Shards of the embedded scene, and so many of each LIBERO suite."""
+    return PretrainingBudget(
+        DataBudget(
+            static_shards=static_shards,
+            scenes_per_shard=100,
+            play_shards=play_shards,
+            held_out_shards=4,
+            camera_size=CAMERA_SIZE,
+            suite_shards=suite_shards,
+            suite_held_out_shards=1,
+        ),
+        training,
+    )
+
+
 BUDGETS = {
     "full": PretrainingBudget(
         DataBudget(
@@ -45,42 +63,9 @@ BUDGETS = {
         DataBudget(1, 8, 1, 1, CAMERA_SIZE, play_steps=12),
         TrainingBudget(updates=6, batch=8, warmup=2, log_every=2, save_every=3),
     ),
-    "suites": PretrainingBudget(
-        DataBudget(
-            static_shards=40,
-            scenes_per_shard=100,
-            play_shards=18,
-            held_out_shards=4,
-            camera_size=CAMERA_SIZE,
-            suite_shards=50,
-            suite_held_out_shards=1,
-        ),
-        TrainingBudget(updates=9000, batch=48, recipe=JOINT, suite_share=0.75),
-    ),
-    "suites_more": PretrainingBudget(
-        DataBudget(
-            static_shards=120,
-            scenes_per_shard=100,
-            play_shards=36,
-            held_out_shards=4,
-            camera_size=CAMERA_SIZE,
-            suite_shards=50,
-            suite_held_out_shards=1,
-        ),
-        TrainingBudget(updates=6500, batch=48, recipe=SPOTTING, suite_share=0.6),
-    ),
-    "suites_again": PretrainingBudget(
-        DataBudget(
-            static_shards=80,
-            scenes_per_shard=100,
-            play_shards=24,
-            held_out_shards=4,
-            camera_size=CAMERA_SIZE,
-            suite_shards=40,
-            suite_held_out_shards=1,
-        ),
-        TrainingBudget(updates=6500, batch=48, recipe=SPOTTING, suite_share=0.65),
-    ),
+    "suites": _with_suites(40, 18, 50, TrainingBudget(updates=9000, batch=48, recipe=JOINT, suite_share=0.75)),
+    "suites_more": _with_suites(120, 36, 50, TrainingBudget(updates=6500, batch=48, recipe=SPOTTING, suite_share=0.6)),
+    "suites_again": _with_suites(80, 24, 40, TrainingBudget(updates=9000, batch=48, recipe=SPOTTING, suite_share=0.65)),
     "suites_small": PretrainingBudget(
         DataBudget(
             1, 8, 1, 1, CAMERA_SIZE, 12, suite_shards=1, suite_held_out_shards=1, suite_episodes=1, suite_steps=12

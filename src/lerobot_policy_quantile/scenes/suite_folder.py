@@ -20,6 +20,7 @@ from lerobot_policy_quantile.scenes.suite_demonstrations import (
     make_demonstration,
 )
 from lerobot_policy_quantile.util.files import TEMPORARY, write_json, write_text
+from lerobot_policy_quantile.util.locks import alone
 from lerobot_policy_quantile.util.pool import WorkerPool
 from lerobot_policy_quantile.util.stamps import Stamp
 
@@ -42,14 +43,15 @@ def collect_suite(out: Path, recipe: CollectionRecipe, *, workers: int, repo_id:
         out.mkdir(parents=True, exist_ok=True)
         stamp.write()
     folder.mkdir(exist_ok=True)
-    rows = _make_missing(folder, recipe, workers, told)
-    good = [row for row in rows if row["file"]]
-    if not good:
-        raise ValueError(
-            f"at least one demonstration must succeed for a dataset; got none in {len(rows)} of"
-            f" {recipe.tries} attempts each (see {folder})"
-        )
-    _write_dataset(out, good, repo_id, recipe.camera_size, told)
+    with alone(folder, "collection"):
+        rows = _make_missing(folder, recipe, workers, told)
+        good = [row for row in rows if row["file"]]
+        if not good:
+            raise ValueError(
+                f"at least one demonstration must succeed for a dataset; got none in {len(rows)} of"
+                f" {recipe.tries} attempts each (see {folder})"
+            )
+        _write_dataset(out, good, repo_id, recipe.camera_size, told)
     card = card_of(recipe, rows, versions)
     write_json(out / CARD, card)
     write_text(out / README, card_text(card))

@@ -24,7 +24,7 @@ from lerobot_policy_quantile.studies.plan_training import (
 )
 from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where, resumed
 from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
-from lerobot_policy_quantile.util.locks import acquire
+from lerobot_policy_quantile.util.locks import alone
 from lerobot_policy_quantile.util.stamps import Stamp
 
 MARK = "QHEAD_STUDY_RUN"
@@ -150,11 +150,7 @@ def _found(words: Sequence[str]) -> list[str]:
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
     """One run per folder; what an earlier, killed one left working is ended first."""
-    with (home / "lock").open("w") as lock:
-        try:
-            acquire(lock)
-        except BlockingIOError:
-            raise ValueError(f"{home} is in use by another run of a study") from None
+    with alone(home, "run of a study"):
         end_leftovers(home)
         yield
 

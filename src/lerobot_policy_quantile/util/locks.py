@@ -2,6 +2,9 @@
 
 import fcntl
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 PATIENCE = 5.0
@@ -21,3 +24,14 @@ def acquire(file: IO[Any], patience: float = PATIENCE) -> None:
             time.sleep(_PAUSE)
         else:
             return
+
+
+@contextmanager
+def alone(folder: Path, what: str) -> Iterator[None]:
+    """Nobody else works in the folder within the block; refused with `what` the other one is."""
+    with (folder / "lock").open("w") as lock:
+        try:
+            acquire(lock)
+        except BlockingIOError:
+            raise ValueError(f"{folder} is in use by another {what}; wait for it or stop it") from None
+        yield
