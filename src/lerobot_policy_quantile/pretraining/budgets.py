@@ -65,7 +65,7 @@ BUDGETS = {
     ),
     "suites": _with_suites(40, 18, 50, TrainingBudget(updates=9000, batch=48, recipe=JOINT, suite_share=0.75)),
     "suites_more": _with_suites(120, 36, 50, TrainingBudget(updates=6500, batch=48, recipe=SPOTTING, suite_share=0.6)),
-    "suites_again": _with_suites(64, 20, 32, TrainingBudget(updates=9000, batch=48, recipe=SPOTTING, suite_share=0.65)),
+    "suites_again": _with_suites(64, 20, 32, TrainingBudget(updates=7500, batch=48, recipe=SPOTTING, suite_share=0.65)),
     "suites_small": PretrainingBudget(
         DataBudget(
             1, 8, 1, 1, CAMERA_SIZE, 12, suite_shards=1, suite_held_out_shards=1, suite_episodes=1, suite_steps=12
