@@ -21,7 +21,8 @@ MOST_FRAMES = 2_000
 MOST_PIXELS = 2**24
 """Of all frames together: larger ones are shrunk."""
 LARGEST_FRAME = 4096
-ENCODINGS = {"jpeg": {"quality": 80}, "webp": {"quality": 75, "method": 2}}
+JPEG_QUALITY = 80
+ENCODINGS = {"jpeg": {"quality": JPEG_QUALITY}, "webp": {"quality": 75, "method": 2}}
 """JPEG is encoded four times as fast; of robot scenes WebP needs half the room at the same error (39 dB)."""
 
 
