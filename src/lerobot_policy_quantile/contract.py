@@ -145,6 +145,8 @@ class Chunk:
     """As in `RawChunk`."""
     stop: bool = False
     """The episode shall end before any of these actions."""
+    alarm: bool | None = None
+    """Whether the alarm that watches the episode is on; None where none does."""
 
     def __post_init__(self) -> None:
         if self.actions.ndim != 2 or not len(self.actions):

@@ -214,6 +214,7 @@ def run(file, reaction):
 def test_on_alarm_the_loop_looks_again_after_every_step(file):
     trace = run(file, "replan").trace
     assert trace.query_steps == [0, 3, *range(6, LIMIT)]
+    assert trace.arrays()["alarm"].tolist() == [step >= 6 for step in trace.query_steps]
 
 
 def test_on_alarm_the_loop_can_stop(file):
@@ -221,6 +222,7 @@ def test_on_alarm_the_loop_can_stop(file):
     assert (done.outcome.status, done.outcome.steps) == ("failure", 6)
     assert done.outcome.policy_context["alarm"].startswith("stop by ")
     assert len(done.trace.quantiles) == len(done.trace.query_steps) == 3
+    assert done.trace.alarms == [False, False, True]
 
 
 def test_on_alarm_the_loop_can_switch_to_another_decoder(file):

@@ -19,6 +19,7 @@ from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.configuration_quantile import QuantileConfig
 from lerobot_policy_quantile.evaluation.journal import read_errors, read_rows
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.explorer.episode_reading import read_episode
 from lerobot_policy_quantile.explorer.run_reading import read_run
 from lerobot_policy_quantile.explorer.units import parse_units
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
@@ -154,6 +155,9 @@ def test_a_server_is_a_policy_by_its_address(tmp_path):
     assert (row.key.policy, row.status, row.steps) == (f"{url}?steps=6", "failure", 12)
     assert [request["observation/image"].shape for request in requests] == [(224, 224, 3)] * 2
     assert requests[0]["prompt"]
+    seen = read_episode(read_run(tmp_path), row)
+    assert seen.problems == ["the policy predicted no quantiles: no fans, ranks, spread or decoders"]
+    assert (seen.actions.shape, seen.query_steps.tolist()) == ((12, 7), [0, 6])
 
     gone = qhead("eval", "--policy", f"far={url}", "--indices", "0", *SHORT, "--out", tmp_path / "gone")
     assert gone.returncode == 1

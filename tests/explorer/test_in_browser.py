@@ -113,6 +113,16 @@ def test_a_click_opens_an_episode_and_the_slider_moves_everything(page):
     assert traces == 7 * 4 + 6 + 1 + 1  # fans and actions, ranks of six motion dimensions, spread, contacts
 
 
+def test_an_episode_is_fetched_when_it_is_opened(page):
+    def fetched():
+        return {address.split("/data/episode/0/")[1] for address in page.requests() if "/data/episode/" in address}
+
+    first = fetched()
+    assert len(first) == 1
+    follow(page, link(key(5)))
+    assert fetched() == first | {key(5).digest}
+
+
 def test_surprise_and_alarm_are_drawn_where_a_side_file_has_them(page):
     follow(page, link(key(0)))
     titles = page.run(
@@ -232,6 +242,12 @@ def test_one_file_holds_everything(browser, usual_run, tmp_path):
     follow(browser, link(key(0), t=7, name="rank", rank=0.75))
     expected = float(law_of(made_quantiles(0)[1])(0.75)[2, 0])
     wait_in(browser, f"Math.abs({table_line('one rank')} - {expected}) < 1e-6")
+    assert abs(browser.run(PIXEL)[0] - 40) < 12  # the picture of the second replan
+    assert "not executed are drawn from 8 bits" in browser.run("document.getElementById('units').textContent")
+    follow(browser, link(key(0), t=7, name="density", seed=5))
+    expected = decoded(made_quantiles(0), "density(rho=0.9)", 5)[1][0][2]
+    wait_in(browser, f"Math.abs({table_line('density-weighted')} - {expected[0]}) < 1e-6")
+    np.testing.assert_allclose(table_row(browser, "density-weighted"), expected, atol=1e-6)
     assert browser.complaints() == []
     assert browser.requests() == [file.as_uri()]
 

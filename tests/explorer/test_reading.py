@@ -83,7 +83,8 @@ def test_units_of_the_policy_scale_the_spread(run):
 def test_what_does_not_fit_is_left_out_and_named(run, changes, said):
     rewrite(run, **changes)
     assert any(said in problem for problem in read_episode(run, run.rows[0]).problems)
-    packed_episode(run, run.rows[0])
+    for small in (False, True):
+        packed_episode(run, run.rows[0], small=small)
 
 
 def test_an_array_that_claims_more_than_it_holds_is_refused(run):

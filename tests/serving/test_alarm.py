@@ -5,6 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from lerobot_policy_quantile.adapters.openpi_server import ServerPolicy
+from lerobot_policy_quantile.adapters.server_address import ServerAddress
+from lerobot_policy_quantile.evaluation.plan import EpisodeKey
+from lerobot_policy_quantile.evaluation.rollout import run_episode
 from lerobot_policy_quantile.serving.alarm import Alarm, AlarmBand
 from lerobot_policy_quantile.serving.background_client import BackgroundClient
 from lerobot_policy_quantile.serving.client import PolicyClient
@@ -12,6 +16,7 @@ from lerobot_policy_quantile.serving.robot_loop import LoopSettings, RobotLoop
 from lerobot_policy_quantile.serving.signals import SignalUnits
 from tests.serving.test_robot_loop import run_until, stretches
 from tests.support.fake_model import ACTION_DIM, LEVELS, STEPS, FakeModel, request
+from tests.support.fake_worlds import FakeWorld
 from tests.support.misbehaving_arm import MisbehavingArm
 from tests.support.running_server import running
 from tests.support.waiting import PATIENCE
@@ -37,6 +42,17 @@ def test_every_answer_says_whether_the_alarm_is_on_and_a_new_episode_begins_anew
         assert client.infer(request(1))["alarm"]["on"] is False
     with running(FakeModel()) as server, PolicyClient(server.url) as client:
         assert "alarm" not in client.infer(request(1))
+
+
+@pytest.mark.parametrize("threshold", [0.5, 2.0])
+def test_the_closed_loop_keeps_what_a_server_said(threshold):
+    key = EpisodeKey("fake", 0, 0, 0, "far", "own")
+    with running(FakeModel(), alarm=alarm(threshold)) as server:
+        watched = run_episode(FakeWorld(), ServerPolicy(ServerAddress.parse(server.url)), key)
+    with running(FakeModel()) as server:
+        alone = run_episode(FakeWorld(), ServerPolicy(ServerAddress.parse(server.url)), key)
+    assert watched.trace.arrays()["alarm"].tolist() == [threshold < 1] * 2, watched.outcome.traceback
+    assert "alarm" not in alone.trace.arrays()
 
 
 def looped(server, settings, on_alarm, chunks, **options):

@@ -46,7 +46,9 @@ def open_browser() -> Iterator["Browser"]:
             stderr=subprocess.DEVNULL,
         )
         try:
-            with connect(_address(process, Path(profile)), max_size=None, open_timeout=SECONDS) as socket:
+            # No pings: a fixture may keep this process busy for longer than they are waited for.
+            options = {"max_size": None, "open_timeout": SECONDS, "ping_interval": None}
+            with connect(_address(process, Path(profile)), **options) as socket:
                 browser = Browser(socket)
                 yield browser
                 browser.call("Browser.close")

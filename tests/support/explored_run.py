@@ -51,7 +51,7 @@ def decoded(quantiles: np.ndarray, decoder: str, seed: int, executed: np.ndarray
     return found
 
 
-def made_trace(episode: EpisodeKey, *, plain: bool = False, notes: dict | None = None) -> Trace:
+def made_trace(episode: EpisodeKey, *, plain: bool = False) -> Trace:
     quantiles = made_quantiles(episode.index)
     chunks = [actions for actions, _ in decoded(quantiles, episode.decoder, episode.noise_seed)]
     actions = np.concatenate([chunk[:EXECUTED] for chunk in chunks]).astype(np.float32)
@@ -65,7 +65,6 @@ def made_trace(episode: EpisodeKey, *, plain: bool = False, notes: dict | None =
         quantiles=[] if plain else list(quantiles),
         frames=frames,
         frame_rate=Fraction(4),
-        notes=notes or {},
     )
 
 
@@ -75,8 +74,9 @@ def write_run(folder: Path, keys: list[EpisodeKey], *, plain: tuple[str, ...] = 
     with Journal(folder / "journal.sqlite") as journal:
         for episode in keys:
             surprises = np.append(np.nan, np.linspace(0, 1, QUERIES - 1))
-            notes = {"surprises": surprises, "alarm": np.arange(QUERIES) > 3}
-            trace = made_trace(episode, plain=episode.policy in plain, notes=notes if episode.index == 0 else None)
+            trace = made_trace(episode, plain=episode.policy in plain)
+            if episode.index == 0:
+                trace.notes, trace.alarms = {"surprises": surprises}, [query > 3 for query in range(QUERIES)]
             status = "failure" if episode.index % 3 == 2 else "success"
             outcome = Outcome(
                 episode, status, steps=STEPS, contacts=sum(trace.contacts), side_files=files.write(episode, trace)

@@ -82,7 +82,8 @@ class AlarmedPolicy:
     def _watched(self, chunk: Chunk, memory: _WatchedMemory) -> Chunk:
         if chunk.quantiles is None:
             raise UnusablePolicyError("an alarm needs a policy that predicts quantiles; this one has none")
-        if memory.monitor.observe(memory.step, chunk.quantiles).on:
+        chunk = replace(chunk, alarm=memory.monitor.observe(memory.step, chunk.quantiles).on)
+        if chunk.alarm:
             if self._rule.reaction == STOP:
                 return replace(chunk, stop=True)
             chunk = self._react(chunk, memory)

@@ -97,7 +97,8 @@ class ServerPolicy:
         steps = None
         if self._replanning is not None:
             steps = self._replanning.steps(answer["spread"], served_grippers(self._client.metadata))
-        return Chunk(self._actions(answer)[:steps], answer.get("quantiles"))
+        alarm = answer["alarm"]["on"] if "alarm" in answer else None
+        return Chunk(self._actions(answer)[:steps], answer.get("quantiles"), alarm=alarm)
 
     def _actions(self, answer: Mapping[str, Any]) -> Array:
         actions = answer.get("actions")

@@ -136,6 +136,8 @@ class _Run:
         chunk = yield replace(self._observe(), left_over=left_over)
         if chunk.quantiles is not None:
             self.trace.quantiles.append(np.asarray(chunk.quantiles))
+        if chunk.alarm is not None:
+            self.trace.alarms.append(chunk.alarm)
         self.trace.surprises.append(math.nan if chunk.surprise is None else chunk.surprise)
         return chunk
 

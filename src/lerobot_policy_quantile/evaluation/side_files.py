@@ -36,6 +36,8 @@ class Trace:
     """One entry per query of a policy that predicts them."""
     surprises: list[float] = field(default_factory=list)
     """One entry per query: how far the left-over of the old chunk lay outside the new law; NaN where nobody can say."""
+    alarms: list[bool] = field(default_factory=list)
+    """One entry per query of an episode that an alarm watches: whether it was on."""
     frames: list[UInt8[Array, "y x 3"]] = field(default_factory=list)
     """What the policy saw, cameras side by side, one entry per query."""
     frame_rate: Fraction | None = None
@@ -47,16 +49,16 @@ class Trace:
     """Of an episode whose answers took time: where chunks met, by how much they differed, how long the robot stood."""
 
     def arrays(self) -> dict[str, Array]:
-        """Everything but the frames; without quantiles if there were none."""
+        """Everything but the frames; without quantiles or alarm if there were none."""
         found = {
             "actions": np.asarray(self.actions),
             "states": np.asarray(self.states),
             "contacts": np.asarray(self.contacts, dtype=np.int64),
             "query_steps": np.asarray(self.query_steps, dtype=np.int64),
         }
-        return {**self.notes, **found, **self.seams} | (
-            {"quantiles": np.stack(self.quantiles)} if self.quantiles else {}
-        )
+        perhaps = {"quantiles": self.quantiles, "alarm": self.alarms}
+        there = {name: np.asarray(values) for name, values in perhaps.items() if values}
+        return {**self.notes, **found, **self.seams, **there}
 
 
 @dataclass(frozen=True)

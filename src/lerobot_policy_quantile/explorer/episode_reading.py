@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from lerobot_policy_quantile.drawing.ranges import DIMENSIONS
 from lerobot_policy_quantile.evaluation.journal import Row
-from lerobot_policy_quantile.explorer.run_reading import ExploredRun, alteration
+from lerobot_policy_quantile.explorer.run_reading import ExploredRun, PolicyUnits, alteration
 from lerobot_policy_quantile.explorer.safe_arrays import read_arrays
 from lerobot_policy_quantile.serving.spread import spread
 from lerobot_policy_quantile.util.quantiles import Array, levels_of
@@ -83,10 +83,21 @@ def executed_law(record: EpisodeRecord) -> Float[Array, "t d k"] | None:
 def motion_of(record: EpisodeRecord, run: ExploredRun) -> list[int]:
     """The dimensions that are not grippers; without the policy's folder the last one is taken for the gripper."""
     count = 0 if record.actions is None else record.actions.shape[1]
-    units = run.units.get(record.row.key.policy)
-    known = units is not None and len(units.scale) == count
-    grippers = units.grippers if units is not None and known else (count - 1,) if count > 1 else ()
+    units = _units(record, run)
+    grippers = units.grippers if units is not None else (count - 1,) if count > 1 else ()
     return [d for d in range(count) if d not in grippers]
+
+
+def known_scale(record: EpisodeRecord, run: ExploredRun) -> tuple[float, ...] | None:
+    """Commands per normalised unit of every dimension, where the policy's folder was given."""
+    units = _units(record, run)
+    return None if units is None else units.scale
+
+
+def _units(record: EpisodeRecord, run: ExploredRun) -> PolicyUnits | None:
+    units = run.units.get(record.row.key.policy)
+    fits = units is not None and record.actions is not None and len(units.scale) == record.actions.shape[1]
+    return units if fits else None
 
 
 def dimension_names(record: EpisodeRecord) -> list[str]:
@@ -103,9 +114,8 @@ def mean_spread(record: EpisodeRecord, run: ExploredRun) -> float | None:
     if record.quantiles is None or record.levels is None or not len(record.quantiles):
         return None
     widths = spread(record.quantiles[:, 0].astype(float), list(record.levels))[:, motion_of(record, run)]
-    units = run.units.get(record.row.key.policy)
-    if units is not None and len(units.scale) == record.quantiles.shape[2]:
-        widths = widths / np.asarray(units.scale)[motion_of(record, run)]
+    if (scale := known_scale(record, run)) is not None:
+        widths = widths / np.asarray(scale)[motion_of(record, run)]
     return float(widths.mean())
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from lerobot_policy_quantile.evaluation.journal import Row
+from lerobot_policy_quantile.explorer.condensing import condensed
 from lerobot_policy_quantile.explorer.episode_reading import (
     dimension_names,
     first_alarm,
+    known_scale,
     mean_spread,
     read_episode,
 )
@@ -61,8 +63,11 @@ def summary_of(run: ExploredRun, row: Row) -> dict[str, Any]:
     return {"id": row.key.digest, "spread": mean_spread(record, run), "alarm": first_alarm(record)}
 
 
-def packed_episode(run: ExploredRun, row: Row) -> bytes:
-    """Header length, header as JSON, arrays as the header places them; all little-endian, in multiples of eight."""
+def packed_episode(run: ExploredRun, row: Row, *, small: bool = False) -> bytes:
+    """Header length, header as JSON, arrays as the header places them; all little-endian, in multiples of eight.
+
+    `small` is for a page in one file: WebP for JPEG, condensed quantiles (`condensing.py`).
+    """
     record = read_episode(run, row)
     frames, missing = read_frames(run, row, record.query_steps)
     problems = record.problems + missing
@@ -71,14 +76,14 @@ def packed_episode(run: ExploredRun, row: Row) -> bytes:
         "states": record.states,
         "contacts": record.contacts,
         "query_steps": record.query_steps,
-        "quantiles": record.quantiles,
+        **(condensed(record, known_scale(record, run)) if small else {"quantiles": record.quantiles}),
         **record.per_query,
     }
     header: dict[str, Any] = {"key": row.key.text, "problems": problems, "names": dimension_names(record)}
-    if record.levels is not None:
-        header["levels"] = record.levels.tolist()
+    if record.quantiles is not None and record.levels is not None:
+        header |= {"levels": record.levels.tolist(), "law_shape": record.quantiles.shape}
     if frames is not None:
-        sheet = frame_sheet(frames)
+        sheet = frame_sheet(frames, "webp" if small else "jpeg")
         arrays["sheet"] = np.frombuffer(sheet.content, np.uint8)
         header["frames"] = {name: value for name, value in vars(sheet).items() if name != "content"}
     return packed(header, {name: array for name, array in arrays.items() if array is not None})

@@ -6,6 +6,7 @@ file's address. Whatever comes out of a run is data: JSON whose `<` is escaped, 
 
 import json
 import re
+import zlib
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
@@ -17,7 +18,17 @@ from lerobot_policy_quantile.drawing.palette import style_sheet
 from lerobot_policy_quantile.explorer.packing import index_of, packed_episode, summary_of
 from lerobot_policy_quantile.explorer.run_reading import ExploredRun
 
-MODULES = ("numbers.js", "decoders.js", "source.js", "table.js", "canvas.js", "charts.js", "compare.js", "main.js")
+MODULES = (
+    "numbers.js",
+    "decoders.js",
+    "condensed.js",
+    "source.js",
+    "table.js",
+    "canvas.js",
+    "charts.js",
+    "compare.js",
+    "main.js",
+)
 """Each imports only from those before it."""
 _WEB = files("lerobot_policy_quantile.explorer") / "web"
 _IMPORT = re.compile(r"^import \{[^}]*\} from \"\./[a-z]+\.js\";\n", flags=re.MULTILINE)
@@ -77,7 +88,7 @@ def single_page(runs: Sequence[ExploredRun]) -> str:
         for row in run.rows:
             place = f"{number}/{row.key.digest}"
             data["summaries"][place] = summary_of(run, row)
-            data["episodes"][place] = b64encode(packed_episode(run, row)).decode()
+            data["episodes"][place] = b64encode(zlib.compress(packed_episode(run, row, small=True))).decode()
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     # HTML's closing tag inside a script would end it; neither file has one, and a test says so.
     ours, theirs, style = flat_script(), plotting_script(), styles()

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-
 LOWEST_LEVEL = 0.025
+SMALLEST_GAP = 1e-6
+"""Gaps below this count as this wide when a density is formed; in normalised action units."""
 
 
 def levels_of(k: int) -> Float[Array, " k"]:
@@ -36,3 +37,8 @@ def rank_of(
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = np.where(high > low, (wanted - low) / (high - low), np.where(wanted < low, -np.inf, np.inf))
     return np.asarray(np.clip(knots[left] + weight * (knots[left + 1] - knots[left]), 0, 1)[..., 0])
+
+
+def interval_densities(quantiles: Float[Array, "*s k"], levels: Float[Array, " k"]) -> Float[Array, "*s j"]:
+    """Density delta tau / max(delta Q, 1e-6) of each learned interval."""
+    return np.asarray(np.diff(levels) / np.maximum(np.diff(quantiles), SMALLEST_GAP))

@@ -1,5 +1,5 @@
 // What moves with time, drawn by hand: camera frames and the fan of one chunk.
-import { quantileAt } from "./numbers.js";
+import { executedSteps, quantileAt } from "./numbers.js";
 
 export const BANDS = [[0.025, 0.975, 0.16], [0.1, 0.9, 0.22], [0.25, 0.75, 0.34]];
 
@@ -54,8 +54,7 @@ function drawFan(pen, box, { episode, query, step, decoded, i, palette }) {
   const { quantiles, levels, shape: [, h, d, k] } = episode.law, began = episode.querySteps[query];
   const at = (s) => ((query * h + s) * d + i) * k;
   const edge = (rank) => Array.from({ length: h }, (_, s) => quantileAt(levels, quantiles, at(s), rank));
-  const followed = (episode.querySteps[query + 1] ?? episode.steps) - began;
-  const executed = Array.from({ length: Math.min(h, followed) }, (_, s) => episode.actions[(began + s) * d + i]);
+  const executed = Array.from({ length: executedSteps(episode, query, h) }, (_, s) => episode.actions[(began + s) * d + i]);
   const drawn = decoded && Array.from({ length: h }, (_, s) => decoded.actions[s * d + i]);
   const [low, high] = [edge(0.025), edge(0.975)];
   const values = [...low, ...high, ...executed, ...(drawn ?? [])].filter(Number.isFinite);

@@ -1,6 +1,6 @@
 // What stands still while time moves, drawn once per episode by the plotting library: the time axis and the paths.
 // A cursor and dots of our own move over it; where they are follows from margins and ranges that are ours, too.
-import { quantileAt, rankOf } from "./numbers.js";
+import { executedSteps, quantileAt, rankOf } from "./numbers.js";
 import { BANDS, colour, lastAt } from "./canvas.js";
 
 const MARGIN = { l: 58, r: 10, t: 6, b: 34 };
@@ -66,7 +66,7 @@ function fanTrace(episode, i, low, high, opacity) {
   const { quantiles, levels, shape: [queries, h, d, k] } = episode.law, x = [], y = [];
   for (let query = 0; query < queries; query++) {
     const began = episode.querySteps[query];
-    const count = Math.min(h, (episode.querySteps[query + 1] ?? episode.steps) - began);
+    const count = executedSteps(episode, query, h);
     if (count < 1) continue;
     const edge = (rank, s) => quantileAt(levels, quantiles, ((query * h + s) * d + i) * k, rank);
     for (let s = 0; s < count; s++) { x.push(began + s); y.push(edge(low, s)); }

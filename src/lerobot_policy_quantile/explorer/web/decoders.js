@@ -1,8 +1,9 @@
 // The decoders of the Python package, on the quantiles of a whole episode. Names and parameters are `qhead decoders`'.
 //
 // A chunk's law is { levels, quantiles, at, h, d, k }: its knots begin at `at` of a flat array with axes (h, d, k).
-// Densities and widths are in normalised units where `scale` (commands per normalised unit) is known.
-import { TorchGenerator, phi, quantileAt } from "./numbers.js";
+// Densities and widths are in normalised units where `scale` (commands per normalised unit) is known. Those of its
+// first `exact` steps are computed from the knots, those of the others are in `later` (see condensed.js).
+import { TorchGenerator, executedSteps, phi, quantileAt } from "./numbers.js";
 
 export const DECODERS = {
   median: { label: "median", parameters: [] },
@@ -20,11 +21,12 @@ const WINDOW_TEMPERATURE = 0.35, EXPONENT = 2, CHOICE_WIDTH = 0.2, HOLD = 0.1, S
 
 /** Actions (h, d) and ranks (d) of every replan: [{ actions, ranks }], as the decoder would have answered each. */
 export function decodeEpisode(episode, decoder) {
-  const { quantiles, levels, shape: [queries, h, d, k], grippers, scale } = episode.law;
+  const { quantiles, levels, shape: [queries, h, d, k], grippers, scale, later } = episode.law;
   const generator = new TorchGenerator(decoder.seed ?? 0), route = { rank: null };
   let latent = null;
   return Array.from({ length: queries }, (_, query) => {
-    const law = { levels, quantiles, at: query * h * d * k, h, d, k, scale };
+    const law = { levels, quantiles, at: query * h * d * k, h, d, k, scale, exact: h };
+    if (later) Object.assign(law, { exact: executedSteps(episode, query, h), later: laterOf(later, query, d, k) });
     latent = nextLatent(latent, temporalRho(decoder), generator.normal(d));
     const motion = Array.from({ length: d }, (_, i) => i).filter((i) => !grippers.includes(i));
     const last = query ? lastExecuted(episode, query) : null;
@@ -32,6 +34,11 @@ export function decodeEpisode(episode, decoder) {
     for (const i of grippers) ranks[i] = 0.5;
     return { ranks, actions: readAt(law, ranks) };
   });
+}
+
+function laterOf({ densities, widths }, query, d, k) {
+  const size = d * (k - 1);
+  return { densities: densities.subarray(query * size, (query + 1) * size), widths: widths.subarray(query * d, (query + 1) * d) };
 }
 
 /** Q(rank) of every step and dimension. */
@@ -94,11 +101,12 @@ function densityRank(law, coordinates, z) {
 }
 
 function densityScore(law, coordinates) {
-  const score = new Float64Array(law.k - 1);
-  for (let step = 0; step < law.h; step++) {
+  const score = new Float64Array(law.k - 1), count = law.k - 1;
+  if (law.later) for (const i of coordinates) for (let j = 0; j < count; j++) score[j] += law.later.densities[i * count + j];
+  for (let step = 0; step < law.exact; step++) {
     for (const i of coordinates) {
       const at = knotsOf(law, step, i), unit = law.scale ? law.scale[i] : 1;
-      for (let j = 0; j < law.k - 1; j++) {
+      for (let j = 0; j < count; j++) {
         const gap = (law.quantiles[at + j + 1] - law.quantiles[at + j]) / unit;
         score[j] += (law.levels[j + 1] - law.levels[j]) / Math.max(gap, SMALLEST_GAP);
       }
@@ -131,8 +139,8 @@ function trackedRanks(law, motion, z, route, last) {
 
 /** The largest central 80 % of a coordinate over the steps of a chunk. */
 function widest(law, i) {
-  let most = -Infinity;
-  for (let step = 0; step < law.h; step++) {
+  let most = law.later?.widths[i] ?? -Infinity;
+  for (let step = 0; step < law.exact; step++) {
     const at = knotsOf(law, step, i), read = (rank) => quantileAt(law.levels, law.quantiles, at, rank);
     most = Math.max(most, (read(0.9) - read(0.1)) / (law.scale ? law.scale[i] : 1));
   }

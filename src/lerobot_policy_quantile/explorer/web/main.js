@@ -90,9 +90,14 @@ function showEpisode(others) {
   const problems = [...a.problems, ...(b ? b.problems.map((each) => `compared: ${each}`) : [])];
   listProblems("problems", problems, "are missing or cannot be read");
   at("replan").hidden = !a.law;
-  at("units").textContent = a.law && !a.law.scale
-    ? "Density and tracking use the robot's units here; qhead explore --policy NAME=FOLDER gives them the policy's." : "";
+  at("units").textContent = lawWords(a.law);
   at("legend").textContent = `Bands hold 50, 80 and 95 % of the prediction at each replan; the line is what was executed${b ? ", dotted what is compared" : ""}.`;
+}
+
+/** What a reader must know about the numbers of a law. */
+function lawWords(law) {
+  const units = law && !law.scale ? "Density and tracking use the robot's units here; qhead explore --policy NAME=FOLDER gives them the policy's. " : "";
+  return units + (law?.later ? "In this file, chunk steps that were not executed are drawn from 8 bits; numbers are exact." : "");
 }
 
 function filmWords(episode) {

@@ -42,6 +42,11 @@ export function segment(knots, value, at = 0, count = knots.length) {
   return low;
 }
 
+/** Steps of a query's chunk of h that were executed, or would have been: until the next query or the end. */
+export function executedSteps({ querySteps, steps }, query, h) {
+  return Math.max(0, Math.min(h, (querySteps[query + 1] ?? steps) - querySteps[query]));
+}
+
 /** Q(rank): linear between the knots; the first and last segments go on to 0 and 1. */
 export function quantileAt(levels, quantiles, at, rank) {
   const left = segment(levels, rank);

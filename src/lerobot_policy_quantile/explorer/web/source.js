@@ -1,4 +1,5 @@
 // Where the page's data come from: the server that gave it out, or the file it is in.
+import { restored } from "./condensed.js";
 
 const inside = document.getElementById("data");
 const embedded = inside && JSON.parse(inside.textContent);
@@ -30,7 +31,7 @@ export async function loadSummaries(places) {
 /** One episode: its arrays, its law, its pictures. */
 export async function loadEpisode(row, units) {
   const place = placeOf(row);
-  const buffer = embedded ? bytesOf(embedded.episodes[place]).buffer
+  const buffer = embedded ? await inflated(bytesOf(embedded.episodes[place]))
     : await fetched(`/data/episode/${place}`, "arrayBuffer");
   return unpacked(buffer, row, units);
 }
@@ -46,6 +47,10 @@ function bytesOf(base64) {
   return bytes;
 }
 
+function inflated(bytes) {
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
+}
+
 const TYPES = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
 async function unpacked(buffer, row, units) {
@@ -56,19 +61,20 @@ async function unpacked(buffer, row, units) {
     arrays[name] = new TYPES[type](buffer, 4 + length + offset, shape.reduce((a, b) => a * b, 1));
   }
   const shapeOf = (name) => header.arrays[name]?.shape ?? [0, 0];
-  const [steps, d] = shapeOf("actions");
+  const [steps, d] = shapeOf("actions"), querySteps = arrays.query_steps ?? new Int32Array(0);
   return {
-    row, steps, d, names: header.names, problems: header.problems, frames: header.frames,
+    row, steps, d, querySteps, names: header.names, problems: header.problems, frames: header.frames,
     actions: arrays.actions, states: arrays.states, stateDim: shapeOf("states")[1], contacts: arrays.contacts,
-    querySteps: arrays.query_steps ?? new Int32Array(0),
     perQuery: Object.fromEntries(["surprise", "alarm"].filter((n) => arrays[n]).map((n) => [n, arrays[n]])),
-    law: arrays.quantiles && lawOf(arrays.quantiles, header, shapeOf("quantiles"), units),
-    sheet: arrays.sheet && await createImageBitmap(new Blob([arrays.sheet], { type: "image/jpeg" })),
+    law: header.levels && lawOf(arrays, header, { querySteps, steps }, units),
+    sheet: arrays.sheet && await createImageBitmap(new Blob([arrays.sheet], { type: `image/${header.frames.encoding}` })),
   };
 }
 
-function lawOf(quantiles, header, shape, units) {
+function lawOf(arrays, header, timing, units) {
+  const shape = header.law_shape;
   const known = units && units.scale.length === shape[2];
   const grippers = known ? units.grippers : shape[2] > 1 ? [shape[2] - 1] : [];
-  return { quantiles, levels: header.levels, shape, grippers, scale: known ? units.scale : null };
+  const found = arrays.quantiles ? { quantiles: arrays.quantiles } : restored(arrays, timing, shape);
+  return { ...found, levels: header.levels, shape, grippers, scale: known ? units.scale : null };
 }
