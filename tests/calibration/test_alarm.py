@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from lerobot_policy_quantile.adapters.alarmed import AlarmedPolicy, AlarmRule
 from lerobot_policy_quantile.calibration.alarm_fit import RecordedEpisode, fit_alarm, watch
-from lerobot_policy_quantile.calibration.alarm_scores import alarm_record, auroc
+from lerobot_policy_quantile.calibration.alarm_scores import alarm_record
 from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.contract import Chunk, UnusablePolicyError
 from lerobot_policy_quantile.core.levels import quantile_levels
@@ -102,11 +102,6 @@ def test_too_few_successes_are_refused_with_the_number_needed():
     episodes = [episode(i) for i in range(17)] + [episode(50 + i, status="failure") for i in range(30)]
     with pytest.raises(ValueError, match=r"--alpha 0\.1 needs at least 18 successful episodes.*got 17"):
         fit_alarm(episodes, alpha=0.1)
-
-
-def test_auroc_counts_pairs():
-    assert auroc(np.array([1.0, 2.0, 2.0, 3.0]), np.array([False, False, True, True])) == 7 / 8
-    assert np.isnan(auroc(np.ones(2), np.ones(2, dtype=bool)))
 
 
 def test_scores_of_a_run_say_what_is_found_and_what_time_alone_would_find(alarm):
