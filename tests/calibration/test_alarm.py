@@ -104,6 +104,15 @@ def test_too_few_successes_are_refused_with_the_number_needed():
         fit_alarm(episodes, alpha=0.1)
 
 
+def test_signals_that_successful_episodes_never_have_are_left_out():
+    """Chunks executed to their end leave no plan to compare with; a replan after one step must not ring for it."""
+    whole = [dataclasses.replace(e, steps=CHUNK * np.arange(12)) for e in map(episode, range(40))]
+    fitted = fit_alarm(whole, alpha=0.1)
+    assert fitted.signals == ("width", "max_width", "relative_width")
+    with pytest.raises(ValueError, match=r"--signals must name one that the run's replans have; got surprise"):
+        fit_alarm(whole, alpha=0.1, signals=("surprise",))
+
+
 def test_scores_of_a_run_say_what_is_found_and_what_time_alone_would_find(alarm):
     good = [episode(600 + i) for i in range(40)]
     bad = [episode(700 + i, status="failure", replans=20, bad_from=5) for i in range(10)]

@@ -57,11 +57,21 @@ def read_episodes(run: Path, rows: Sequence[Row]) -> list[RecordedEpisode]:
 def fit_alarm(
     episodes: Sequence[RecordedEpisode], *, alpha: float, signals: Sequence[str] = SIGNALS, seed: int = 0
 ) -> Alarm:
-    """The alarm of the successful ones among these episodes, all of one policy, scene and decoder."""
+    """The alarm of the successful ones among these episodes, all of one policy, scene and decoder.
+
+    Signals that they never have are left out: where chunks are executed to their end, no plan is left to compare with.
+    """
     shaping, judging = successful_halves(episodes, alpha, seed)
     levels = tuple(float(level) for level in quantile_levels(shaping[0].quantiles.shape[-1]))
     motion = motion_units(None, shaping[0].quantiles.shape[2], []).motion
     units = SignalUnits(levels, motion, reference_widths([e.quantiles for e in shaping], levels, motion))
+    told = np.isfinite(np.concatenate([signal_trace(e, units, signals).values for e in shaping])).any(axis=0)
+    if not told.any():
+        raise ValueError(
+            f"--signals must name one that the run's replans have; got {', '.join(signals)}, which need chunks that are"
+            " longer than the part of them that is executed"
+        )
+    signals = [name for name, there in zip(signals, told, strict=True) if there]
     first = shaping[0].row
     alarm = Alarm(
         policy=str(first.versions.get("policy")),

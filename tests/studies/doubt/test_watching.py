@@ -26,7 +26,7 @@ TIME = WATCHERS[-1]
 def episode(number, *, failed=False, scene="left", telling=(SEEDS,)):
     """Failures run to the limit; from a third of it on, what is telling is four times as large."""
     rng = np.random.default_rng([number, failed])
-    replans = LIMIT // STEP if failed else int(rng.integers(10, 15))
+    replans = LIMIT // STEP if failed else int(rng.integers(11, 15))
     factor = np.where(np.arange(replans) >= 7, 4.0, 1.0) if failed else np.ones(replans)
 
     def sizes(name):

@@ -84,7 +84,6 @@ def arms(alarm: Path, threshold: float) -> tuple[Arm, ...]:
 def run_arm(study: DoubtStudy, policy: str, arm: Arm, name: str, states: tuple[int, ...]) -> tuple[Path, list[Row]]:
     """The folder of an arm's run and its rows, those that are missing run first."""
     folder = study.out / "acting" / name
-    folder.mkdir(parents=True, exist_ok=True)
     factory = SceneFactory({DRIVER: policy}, CAMERA_SIZE, replan=arm.replan, alarm=arm.alarm)
     plan = study.plan((ACTING_SUITE,), states)
     rows = run_whole(plan, folder, factory, workers=study.workers, console=study.notes, timeout=PATIENCE)
@@ -121,6 +120,7 @@ NOTES = """\
 - Differences are paired: episodes that only this arm solves / only the other, with McNemar's p-value.
 - A stopped episode is a failure before its limit. `stopped failures` are those that fixed ten fails too, `stopped
   successes` those that it solves: the price of stopping.
+- Chunks have ten steps: with ten executed no plan is left over, and the alarm goes by widths alone.
 - Adaptive follows a chunk while its spread stays below a threshold that was chosen for five steps per look."""
 
 

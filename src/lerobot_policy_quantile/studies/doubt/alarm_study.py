@@ -56,7 +56,6 @@ def episodes(study: DoubtStudy, policies: DoubtPolicies, name: str, states: tupl
         policies.quantile, policies.flow, samples=FLOW_SAMPLES, replan=WATCHED_REPLAN, camera_size=CAMERA_SIZE
     )
     folder = study.out / "alarm" / name
-    folder.mkdir(parents=True, exist_ok=True)
     plan = study.plan(SUITES, states)
     rows = run_whole(plan, folder, factory, workers=study.workers, console=study.notes, timeout=PATIENCE)
     return read_shadowed(folder, rows)
