@@ -6,7 +6,7 @@ from lerobot_policy_quantile.calibration.alarm_fit import RecordedEpisode
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.studies.doubt.acting import Acted, adaptive_threshold, arm_table
 from lerobot_policy_quantile.studies.doubt.bounds import opening, sections
-from lerobot_policy_quantile.studies.doubt.cost import Cost, cost_table
+from lerobot_policy_quantile.studies.doubt.cost import Cost, _kept, cost_table
 from tests.support.rows import row
 
 
@@ -72,3 +72,19 @@ def test_costs_add_up():
     text = cost_table([Cost("episodes", 120, 30.0), Cost("updates", 600, 0.1)], workers=2)
     assert "about 30 minutes on 2 idle cores" in text
     assert "61" in text
+
+
+def test_what_was_timed_is_kept_and_what_a_kill_left_is_timed_anew(tmp_path):
+    left = tmp_path / "timed" / "half"
+    left.mkdir(parents=True)
+    made = []
+
+    def run():
+        assert not left.exists()
+        made.append(sum(range(100_000)))
+        (tmp_path / "timed").mkdir()
+        return 2
+
+    first = _kept(tmp_path / "timed", run)
+    assert _kept(tmp_path / "timed", run) == first >= 0
+    assert len(made) == 1

@@ -6,6 +6,7 @@ they say the same on a busy machine; starting processes is part of them, which m
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,12 +26,13 @@ from lerobot_policy_quantile.studies.doubt.settings import (
     DoubtSize,
     DoubtStudy,
 )
-from lerobot_policy_quantile.studies.plan_training import read_times
+from lerobot_policy_quantile.util.files import write_json
 from lerobot_policy_quantile.util.tables import aligned
 
 PILOT = replace(SMALL, tasks=(0, 2), demonstrations=1)
 PILOT_STATES = (20, 21)
-PILOT_UPDATES = 40
+PILOT_UPDATES = (2, 22)
+"""Of two trainings, whose difference is free of what it takes to start one."""
 TRAININGS = len(TRAINING_SEEDS) + 1
 ARMS_LIKE_TEN, ARMS_LIKE_FIVE = 2, 3
 """Arms of the acting study that look about as often as fixed ten and as fixed five."""
@@ -67,7 +69,7 @@ def estimate(part: str, study: DoubtStudy) -> list[Cost]:
     pilot, size = Pilot(small, dataset, _cpu_of_demonstrations(dataset.parent)), study.size
     shared = [
         Cost("demonstrations to train on", _tasks(size) * size.demonstrations, pilot.per_demonstration),
-        Cost("updates", TRAININGS * size.updates, _seconds_of_updates(pilot)),
+        Cost("updates", TRAININGS * size.updates, _cpu_of_updates(pilot)),
     ]
     return shared + PARTS[part](pilot, size)
 
@@ -90,7 +92,9 @@ def _bounds(pilot: Pilot, size: DoubtSize) -> list[Cost]:
 
 def _alarm(pilot: Pilot, size: DoubtSize) -> list[Cost]:
     policies, states = policies_of(pilot.study), len(size.fitting) + len(size.judging)
-    each = _cpu_of_episodes(pilot, "alarm/timed", lambda: len(episodes(pilot.study, policies, "timed", PILOT_STATES)))
+    each = _kept(
+        pilot.study.out / "alarm" / "timed", lambda: len(episodes(pilot.study, policies, "timed", PILOT_STATES))
+    )
     return [Cost("episodes, three policies asked beside", _tasks(size) * states, each)]
 
 
@@ -100,8 +104,8 @@ def _acting(pilot: Pilot, size: DoubtSize) -> list[Cost]:
     def timed(replan: str) -> float:
         name = f"timed_{replan.partition(':')[2]}"
         arm = Arm(name, replan)
-        return _cpu_of_episodes(
-            pilot, f"acting/{name}", lambda: len(run_arm(pilot.study, policy, arm, name, PILOT_STATES)[1])
+        return _kept(
+            pilot.study.out / "acting" / name, lambda: len(run_arm(pilot.study, policy, arm, name, PILOT_STATES)[1])
         )
 
     ten, five = timed(TEN), timed(FIVE)
@@ -133,22 +137,33 @@ def _cpu_of_demonstrations(folder: Path) -> float:
     return float(sum(task["cpu_seconds_per_demonstration"] for task in tasks) / len(tasks))
 
 
-def _seconds_of_updates(pilot: Pilot) -> float:
-    """Wall time of an update in a training alone on its core, as LeRobot logs it."""
-    folder = Path(trained(pilot.study, pilot.dataset, PILOT_UPDATES).quantile[0]).parents[2]
-    times = read_times(folder)
-    if times is None:
-        raise ValueError(f"the log of the pilot's training in {folder} must have times; it has none")
-    return times.ms / 1000
+def _cpu_of_updates(pilot: Pilot) -> float:
+    """Seconds of a core per update, too high for later ones: every frame is new to the cache of prefixes."""
+
+    def train(updates: int) -> float:
+        study = replace(pilot.study, out=pilot.study.out / f"updates_{updates}")
+
+        def run() -> int:
+            trained(study, pilot.dataset, updates, first=1)
+            return 1
+
+        return _kept(study.out, run)
+
+    few, many = PILOT_UPDATES
+    return (train(many) - train(few)) / (many - few)
 
 
-def _cpu_of_episodes(pilot: Pilot, name: str, run: Callable[[], int]) -> float:
-    """Seconds of a core per episode, kept beside the journal: episodes that are there cost nothing again."""
-    file = pilot.study.out / name / "seconds_per_episode.json"
+def _kept(folder: Path, run: Callable[[], int]) -> float:
+    """Seconds of a core per unit, as many as `run` says it made in the folder; written there last.
+
+    What a killed pilot left is made anew: going on would cost less than it takes.
+    """
+    file = folder / "seconds_of_a_core.json"
     if not file.is_file():
+        shutil.rmtree(folder, ignore_errors=True)
         before = _spent()
-        count = run()
-        file.write_text(json.dumps((_spent() - before) / count), encoding="utf-8")
+        made = run()
+        write_json(file, (_spent() - before) / made)
     return float(json.loads(file.read_text(encoding="utf-8")))
 
 

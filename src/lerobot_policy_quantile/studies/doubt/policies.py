@@ -62,12 +62,15 @@ def policies_of(study: DoubtStudy) -> DoubtPolicies:
     return trained(study, data, study.size.updates)
 
 
-def trained(study: DoubtStudy, data: Path, updates: int) -> DoubtPolicies:
-    """One training per seed of the quantile head, one of the flow head; a killed one goes on from its checkpoint."""
+def trained(study: DoubtStudy, data: Path, updates: int, *, first: int | None = None) -> DoubtPolicies:
+    """One training per seed of the quantile head, one of the flow head; a killed one goes on from its checkpoint.
+
+    `first`: only so many of them, for a pilot.
+    """
     size = _size(updates)
     frames = int(json.loads((data / INFO).read_text(encoding="utf-8"))["total_frames"])
     where = Where(frames, str(study.out), str(data), lean=size.lean)
-    steps = training_steps(where, size)
+    steps = training_steps(where, size)[:first]
     folder, say = Path(home(PLAN, where)), lambda text: study.notes.print(text, markup=False)
     run_steps(steps, where, folder, inputs_of(PLAN, where, size), say, parallel=study.workers)
     return DoubtPolicies(
