@@ -6,7 +6,7 @@ from lerobot_policy_quantile.calibration.alarm_fit import RecordedEpisode
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.studies.doubt.acting import Acted, adaptive_threshold, arm_table
 from lerobot_policy_quantile.studies.doubt.bounds import opening, sections
-from lerobot_policy_quantile.studies.doubt.cost import Cost, _kept, cost_table
+from lerobot_policy_quantile.studies.doubt.cost import WorkCost, _kept, cost_table
 from tests.support.rows import row
 
 
@@ -69,7 +69,7 @@ def test_the_bounds_page_has_shares_passes_and_a_verdict():
 
 
 def test_costs_add_up():
-    text = cost_table([Cost("episodes", 120, 30.0), Cost("updates", 600, 0.1)], workers=2)
+    text = cost_table([WorkCost("episodes", 120, 30.0), WorkCost("updates", 600, 0.1)], workers=2)
     assert "about 30 minutes on 2 idle cores" in text
     assert "61" in text
 

@@ -40,7 +40,7 @@ COSTS = ("expert passes per episode", "steps per pass")
 
 
 @dataclass(frozen=True)
-class Arm:
+class ReplanArm:
     """One way to execute chunks."""
 
     name: str
@@ -59,7 +59,7 @@ class Acted:
 def run_acting(study: DoubtStudy) -> None:
     """Run what is missing and write the page."""
     policy = policies_of(study).quantile[0]
-    known_run, known_rows = run_arm(study, policy, Arm("known", TEN), "known", study.size.fitting)
+    known_run, known_rows = run_arm(study, policy, ReplanArm("known", TEN), "known", study.size.fitting)
     known = read_episodes(known_run, known_rows)
     file = study.out / "acting" / "alarm.json"
     fit_alarm(known, alpha=study.size.alphas[-1]).write(file)
@@ -70,18 +70,20 @@ def run_acting(study: DoubtStudy) -> None:
     write_page(study, "acting", "Acting on the alarm", opening(study, acted), [arm_table(acted), NOTES])
 
 
-def arms(alarm: Path, threshold: float) -> tuple[Arm, ...]:
+def arms(alarm: Path, threshold: float) -> tuple[ReplanArm, ...]:
     """All that are compared."""
     return (
-        Arm("fixed ten", TEN),
-        Arm("fixed five", FIVE),
-        Arm("ten, one on alarm", TEN, AlarmRule(str(alarm), REPLAN)),
-        Arm("adaptive", f"adaptive:{threshold:.4f},least={LEAST}"),
-        Arm("ten, stop on alarm", TEN, AlarmRule(str(alarm), STOP)),
+        ReplanArm("fixed ten", TEN),
+        ReplanArm("fixed five", FIVE),
+        ReplanArm("ten, one on alarm", TEN, AlarmRule(str(alarm), REPLAN)),
+        ReplanArm("adaptive", f"adaptive:{threshold:.4f},least={LEAST}"),
+        ReplanArm("ten, stop on alarm", TEN, AlarmRule(str(alarm), STOP)),
     )
 
 
-def run_arm(study: DoubtStudy, policy: str, arm: Arm, name: str, states: tuple[int, ...]) -> tuple[Path, list[Row]]:
+def run_arm(
+    study: DoubtStudy, policy: str, arm: ReplanArm, name: str, states: tuple[int, ...]
+) -> tuple[Path, list[Row]]:
     """The folder of an arm's run and its rows, those that are missing run first."""
     folder = study.out / "acting" / name
     factory = SceneFactory({DRIVER: policy}, CAMERA_SIZE, replan=arm.replan, alarm=arm.alarm)

@@ -15,7 +15,7 @@ from lerobot_policy_quantile.calibration.held_out import read_dataset
 from lerobot_policy_quantile.calibration.policy_facts import parse_policies
 from lerobot_policy_quantile.calibration.run import CalibrationSettings, calibrate
 from lerobot_policy_quantile.scenes.suite_folder import CARD
-from lerobot_policy_quantile.studies.doubt.acting import FIVE, TEN, Arm, run_arm
+from lerobot_policy_quantile.studies.doubt.acting import FIVE, TEN, ReplanArm, run_arm
 from lerobot_policy_quantile.studies.doubt.alarm_study import episodes
 from lerobot_policy_quantile.studies.doubt.policies import demonstrations, policies_of, trained
 from lerobot_policy_quantile.studies.doubt.settings import (
@@ -39,7 +39,7 @@ ARMS_LIKE_TEN, ARMS_LIKE_FIVE = 2, 3
 
 
 @dataclass(frozen=True)
-class Cost:
+class WorkCost:
     """Of one kind of work."""
 
     name: str
@@ -62,14 +62,14 @@ class Pilot:
     per_demonstration: float
 
 
-def estimate(part: str, study: DoubtStudy) -> list[Cost]:
+def estimate(part: str, study: DoubtStudy) -> list[WorkCost]:
     """The costs of one study, the trainings it shares with the others included."""
     small = replace(study, out=study.out / "pilot", size=PILOT)
     dataset = demonstrations(small, "trained_on", TRAINED_ON, PILOT.demonstrations, seed=20)
     pilot, size = Pilot(small, dataset, _cpu_of_demonstrations(dataset.parent)), study.size
     shared = [
-        Cost("demonstrations to train on", _tasks(size) * size.demonstrations, pilot.per_demonstration),
-        Cost("updates", TRAININGS * size.updates, _cpu_of_updates(pilot)),
+        WorkCost("demonstrations to train on", _tasks(size) * size.demonstrations, pilot.per_demonstration),
+        WorkCost("updates", TRAININGS * size.updates, _cpu_of_updates(pilot)),
     ]
     return shared + PARTS[part](pilot, size)
 
@@ -78,52 +78,52 @@ def _tasks(size: DoubtSize) -> int:
     return len(SUITES) * len(size.tasks)
 
 
-def _bounds(pilot: Pilot, size: DoubtSize) -> list[Cost]:
+def _bounds(pilot: Pilot, size: DoubtSize) -> list[WorkCost]:
     policies, count = policies_of(pilot.study), _tasks(size) * size.held_out
     data = read_dataset(str(pilot.dataset))
-    found = [Cost("held-out demonstrations", count, pilot.per_demonstration)]
+    found = [WorkCost("held-out demonstrations", count, pilot.per_demonstration)]
     for name, folder, judged in (("quantile", policies.quantile[0], count), ("flow", policies.flow, count // 2)):
         facts = parse_policies([f"{name}={folder}"])
         before = _spent()
         calibrate(facts, data, tuple(range(data.episodes)), CalibrationSettings())
-        found.append(Cost(f"episodes judged, {name}", judged, (_spent() - before) / data.episodes))
+        found.append(WorkCost(f"episodes judged, {name}", judged, (_spent() - before) / data.episodes))
     return found
 
 
-def _alarm(pilot: Pilot, size: DoubtSize) -> list[Cost]:
+def _alarm(pilot: Pilot, size: DoubtSize) -> list[WorkCost]:
     policies, states = policies_of(pilot.study), len(size.fitting) + len(size.judging)
     each = _kept(
         pilot.study.out / "alarm" / "timed", lambda: len(episodes(pilot.study, policies, "timed", PILOT_STATES))
     )
-    return [Cost("episodes, three policies asked beside", _tasks(size) * states, each)]
+    return [WorkCost("episodes, three policies asked beside", _tasks(size) * states, each)]
 
 
-def _acting(pilot: Pilot, size: DoubtSize) -> list[Cost]:
+def _acting(pilot: Pilot, size: DoubtSize) -> list[WorkCost]:
     policy, tasks = policies_of(pilot.study).quantile[0], len(size.tasks)
 
     def timed(replan: str) -> float:
         name = f"timed_{replan.partition(':')[2]}"
-        arm = Arm(name, replan)
+        arm = ReplanArm(name, replan)
         return _kept(
             pilot.study.out / "acting" / name, lambda: len(run_arm(pilot.study, policy, arm, name, PILOT_STATES)[1])
         )
 
     ten, five = timed(TEN), timed(FIVE)
     return [
-        Cost("episodes to fit the alarm", tasks * len(size.fitting), ten),
-        Cost("episodes of arms like fixed ten", ARMS_LIKE_TEN * tasks * len(size.acting), ten),
-        Cost("episodes of arms like fixed five", ARMS_LIKE_FIVE * tasks * len(size.acting), five),
+        WorkCost("episodes to fit the alarm", tasks * len(size.fitting), ten),
+        WorkCost("episodes of arms like fixed ten", ARMS_LIKE_TEN * tasks * len(size.acting), ten),
+        WorkCost("episodes of arms like fixed five", ARMS_LIKE_FIVE * tasks * len(size.acting), five),
     ]
 
 
-PARTS: dict[str, Callable[[Pilot, DoubtSize], list[Cost]]] = {
+PARTS: dict[str, Callable[[Pilot, DoubtSize], list[WorkCost]]] = {
     "bounds": _bounds,
     "alarm": _alarm,
     "acting": _acting,
 }
 
 
-def cost_table(costs: list[Cost], workers: int) -> str:
+def cost_table(costs: list[WorkCost], workers: int) -> str:
     """For a terminal."""
     lines = [["", "units", "seconds of a core each", "minutes of a core"]]
     lines += [[cost.name, str(cost.units), f"{cost.each:.2f}", f"{cost.minutes:.0f}"] for cost in costs]

@@ -60,7 +60,7 @@ Watch = Callable[[Sequence[ShadowedEpisode], Sequence[ShadowedEpisode], float], 
 
 
 @dataclass(frozen=True)
-class Watcher:
+class FailureWatcher:
     """One way to announce failures."""
 
     name: str
@@ -126,20 +126,20 @@ def _watched(
     return [watch_signals(band, threshold, trace, (name,)) for trace in new]
 
 
-ALL = Watcher("all quantile signals", 1, by_quantiles(*SIGNALS))
-OF_SEEDS = Watcher("disagreement of three seeds", len(TRAINING_SEEDS), by_deviation(SEEDS))
-OF_SAMPLES = Watcher("spread of 8 flow samples", FLOW_SAMPLES * FlowHead.expert_calls, by_deviation(SAMPLES))
+ALL = FailureWatcher("all quantile signals", 1, by_quantiles(*SIGNALS))
+OF_SEEDS = FailureWatcher("disagreement of three seeds", len(TRAINING_SEEDS), by_deviation(SEEDS))
+OF_SAMPLES = FailureWatcher("spread of 8 flow samples", FLOW_SAMPLES * FlowHead.expert_calls, by_deviation(SAMPLES))
 WATCHERS = (
     ALL,
-    *(Watcher(f"`{name}`", 1, by_quantiles(name)) for name in SIGNALS),
+    *(FailureWatcher(f"`{name}`", 1, by_quantiles(name)) for name in SIGNALS),
     OF_SEEDS,
     OF_SAMPLES,
-    Watcher("time alone", 0, by_time),
+    FailureWatcher("time alone", 0, by_time),
 )
 
 
 def watch_by_scene(
-    watcher: Watcher, known: Sequence[ShadowedEpisode], new: Sequence[ShadowedEpisode], alpha: float
+    watcher: FailureWatcher, known: Sequence[ShadowedEpisode], new: Sequence[ShadowedEpisode], alpha: float
 ) -> list[WatchedEpisode]:
     """An alarm per scene, fitted and judged on that scene's episodes."""
     found: list[WatchedEpisode] = []
