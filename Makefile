@@ -76,13 +76,13 @@ adaptive: .venv/.ready ## adaptive replanning against fixed steps in the embedde
 real-time: .venv/.ready ## chunks that join while the robot moves: delays, cost, surprise; resumes; writes docs/results/real_time.md (hours)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.real_time
 
-bounds-study: .venv/.ready ## intervals before and after the conformal correction, on fresh LIBERO-Object demonstrations; resumes; writes docs/results/bounds.md
+bounds-study: .venv/.ready ## intervals before and after the conformal correction, CRPS beside flow samples, on held-out LIBERO demonstrations; resumes; writes docs/results/bounds.md (an hour)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.doubt bounds
 
-alarm-study: .venv/.ready ## failures told by the alarm, signal by signal, and false alarms, in the embedded scene; resumes; writes docs/results/alarm.md (hours)
+alarm-study: .venv/.ready ## failures told by quantile signals, three seeds, flow samples and time, and false alarms, in LIBERO; resumes; writes docs/results/alarm.md (hours)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.doubt alarm
 
-acting-study: .venv/.ready ## looking again on alarm against fixed and adaptive steps, paired; resumes; writes docs/results/acting.md (hours)
+acting-study: .venv/.ready ## looking again on alarm against fixed and adaptive steps in LIBERO, paired; resumes; writes docs/results/acting.md (hours)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.doubt acting
 
 study-kills: .venv/.ready ## the ablation study in miniature from start to table, killed twice on the way; writes runs/study-kills/ (minutes)

@@ -30,6 +30,7 @@ from lerobot_policy_quantile.evaluation.whole_run import SIDE, UnfinishedError, 
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.pretraining.student import CAMERA_SIZE
 from lerobot_policy_quantile.serving.spread import motion_spread, spread
+from lerobot_policy_quantile.studies.adaptive_threshold import matching_threshold
 from lerobot_policy_quantile.util.processes import share_cores
 from lerobot_policy_quantile.util.tables import boxed
 
@@ -124,16 +125,7 @@ def doubt_of(quantiles: Float[Array, "n h d k"], levels: Sequence[float], grippe
 def thresholds(seen: Sequence[Episode]) -> list[float]:
     """The spreads at which the chunks seen would have been followed for so many steps per look."""
     doubt = np.array([width for episode in seen for width in episode.doubt]).reshape(-1, CHUNK_SIZE)
-    candidates = np.unique(doubt.round(4))
-    per_look = np.array([steps_per_look(doubt, threshold) for threshold in candidates])
-    return [float(candidates[np.argmax(per_look >= steps)]) for steps in STEPS_PER_LOOK]
-
-
-def steps_per_look(doubt: Float[Array, "n h"], threshold: float) -> float:
-    """Steps over looks if every chunk stood for as many steps as any other: the harmonic mean of their lengths."""
-    over = doubt > threshold
-    steps = np.where(over.any(axis=1), over.argmax(axis=1), CHUNK_SIZE).clip(LEAST, CHUNK_SIZE)
-    return float(1 / (1 / steps).mean())
+    return [matching_threshold(doubt, steps, LEAST) for steps in STEPS_PER_LOOK]
 
 
 def bootstrap_mean(values: Sequence[float]) -> Interval:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from lerobot_policy_quantile.adapters.alarmed import AlarmedPolicy, AlarmRule
 from lerobot_policy_quantile.calibration.alarm_fit import RecordedEpisode, fit_alarm, watch
-from lerobot_policy_quantile.calibration.alarm_scores import alarm_record, auroc
+from lerobot_policy_quantile.calibration.alarm_scores import alarm_record
 from lerobot_policy_quantile.cli.main import app
 from lerobot_policy_quantile.contract import Chunk, UnusablePolicyError
 from lerobot_policy_quantile.core.levels import quantile_levels
@@ -104,9 +104,13 @@ def test_too_few_successes_are_refused_with_the_number_needed():
         fit_alarm(episodes, alpha=0.1)
 
 
-def test_auroc_counts_pairs():
-    assert auroc(np.array([1.0, 2.0, 2.0, 3.0]), np.array([False, False, True, True])) == 7 / 8
-    assert np.isnan(auroc(np.ones(2), np.ones(2, dtype=bool)))
+def test_signals_that_successful_episodes_never_have_are_left_out():
+    """Chunks executed to their end leave no plan to compare with; a replan after one step must not ring for it."""
+    whole = [dataclasses.replace(e, steps=CHUNK * np.arange(12)) for e in map(episode, range(40))]
+    fitted = fit_alarm(whole, alpha=0.1)
+    assert fitted.signals == ("width", "max_width", "relative_width")
+    with pytest.raises(ValueError, match=r"--signals must name one that the run's replans have; got surprise"):
+        fit_alarm(whole, alpha=0.1, signals=("surprise",))
 
 
 def test_scores_of_a_run_say_what_is_found_and_what_time_alone_would_find(alarm):

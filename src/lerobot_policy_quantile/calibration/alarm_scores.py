@@ -1,60 +1,39 @@
 """How well an alarm tells failures from successes: AUROC, detection, false alarms, lead time.
 
-Axes: e episode, r resample.
+Episodes of several scenes are compared within their scene, whose limit they share.
+
+Axes: e episode.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-from lerobot_policy_quantile.calibration.alarm_fit import WatchedEpisode
-from lerobot_policy_quantile.calibration.scores import LEVEL, rounded
+from lerobot_policy_quantile.calibration.auroc import auroc_interval
+from lerobot_policy_quantile.calibration.scores import rounded
+from lerobot_policy_quantile.calibration.signal_band import WatchedEpisode
 from lerobot_policy_quantile.evaluation.tables.intervals import wilson
 from lerobot_policy_quantile.util.quantiles import Array
 from lerobot_policy_quantile.util.tables import aligned
 
-RESAMPLES = 2000
 HORIZONS = (0.25, 0.5, 0.75, 1.0)
 """Shares of the limit at which the scores so far are compared."""
 
 
-def auroc(scores: Float[Array, " e"], failed: Bool[Array, " e"]) -> float:
-    """Probability that a failure scores above a success, ties counted half; NaN without both."""
-    bad, good = np.sort(scores[failed]), scores[~failed]
-    if not len(bad) or not len(good):
-        return float("nan")
-    above = len(bad) - np.searchsorted(bad, good, side="right")
-    ties = np.searchsorted(bad, good, side="right") - np.searchsorted(bad, good, side="left")
-    return float((above + ties / 2).sum() / (len(bad) * len(good)))
-
-
-def auroc_interval(scores: Float[Array, " e"], failed: Bool[Array, " e"], seed: int = 0) -> dict[str, Any]:
-    """With its 95 % interval by bootstrap over failures and over successes."""
-    value, draw = auroc(scores, failed), np.random.default_rng(seed)
-    if np.isnan(value):
-        return {"value": None, "low": None, "high": None}
-    bad, good = np.flatnonzero(failed), np.flatnonzero(~failed)
-    again = []
-    for _ in range(RESAMPLES):
-        chosen = np.concatenate([draw.choice(bad, len(bad)), draw.choice(good, len(good))])
-        again.append(auroc(scores[chosen], failed[chosen]))
-    low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)}
-
-
 def alarm_record(episodes: Sequence[WatchedEpisode]) -> dict[str, Any]:
     """All figures in JSON form. Episodes that have ended by a horizon no longer count there."""
-    failed = np.array([episode.failed for episode in episodes], dtype=bool)
-    scores = np.array([episode.score for episode in episodes])
+    scores, failed = scores_of(episodes)
+    scenes, tasks = (groups_of(episodes, by_task=by_task) for by_task in (False, True))
     rang = np.array([episode.first is not None for episode in episodes], dtype=bool)
     leads = [episode.lead for episode in episodes if episode.failed and episode.lead is not None]
     return {
         "episodes": len(episodes),
         "failures": int(failed.sum()),
-        "auroc": auroc_interval(scores, failed),
-        "auroc_of_length": auroc_interval(np.array([float(e.row.steps) for e in episodes]), failed),
+        "auroc": auroc_interval(scores, failed, scenes),
+        "auroc_within_tasks": auroc_interval(scores, failed, tasks),
+        "auroc_of_length": auroc_interval(np.array([float(e.row.steps) for e in episodes]), failed, scenes),
         "horizons": [_at(episodes, share) for share in HORIZONS],
         "detection": _share(rang[failed]),
         "false_alarms": _share(rang[~failed]),
@@ -63,17 +42,37 @@ def alarm_record(episodes: Sequence[WatchedEpisode]) -> dict[str, Any]:
     }
 
 
+def scores_of(episodes: Sequence[WatchedEpisode], share: float = 1.0) -> tuple[Float[Array, " e"], Bool[Array, " e"]]:
+    """The largest score of every episode up to a share of its limit, and whether it failed."""
+    most = [
+        max((r.score for r in episode.readings if r.step <= share * _limit(episode)), default=-np.inf)
+        for episode in episodes
+    ]
+    return np.array(most), np.array([episode.failed for episode in episodes], dtype=bool)
+
+
+def groups_of(episodes: Sequence[WatchedEpisode], *, by_task: bool = False) -> Int[Array, " e"]:
+    """A number for every scene, or for every task of every scene."""
+    names = [(e.row.key.scene, e.row.key.task if by_task else 0) for e in episodes]
+    numbers = {name: number for number, name in enumerate(sorted(set(names)))}
+    return np.array([numbers[name] for name in names], dtype=np.int64)
+
+
+def still_running(episodes: Sequence[WatchedEpisode], share: float) -> list[WatchedEpisode]:
+    """Those that had not ended before a share of their limit."""
+    return [episode for episode in episodes if episode.row.steps >= share * _limit(episode)]
+
+
+def _limit(episode: WatchedEpisode) -> int:
+    return int(episode.row.versions.get("limit", episode.row.steps))
+
+
 def _at(episodes: Sequence[WatchedEpisode], share: float) -> dict[str, Any]:
     """Scores up to a share of the limit, among the episodes that are still running then."""
-    scores, failed = [], []
-    for episode in episodes:
-        step = share * int(episode.row.versions.get("limit", episode.row.steps))
-        if episode.row.steps >= step:
-            scores.append(max((r.score for r in episode.readings if r.step <= step), default=-np.inf))
-            failed.append(episode.failed)
-    bad = np.array(failed, dtype=bool)
-    return {"share": share, "running": len(scores), "failures": int(bad.sum())} | {
-        "auroc": auroc_interval(np.array(scores), bad)
+    running = still_running(episodes, share)
+    scores, failed = scores_of(running, share)
+    return {"share": share, "running": len(running), "failures": int(failed.sum())} | {
+        "auroc": auroc_interval(scores, failed, groups_of(running))
     }
 
 
@@ -94,7 +93,8 @@ def _share(hits: Bool[Array, " e"]) -> dict[str, Any]:
 def alarm_table(record: dict[str, Any]) -> str:
     """For a terminal."""
     lines = [["", "value", "95 % interval", "episodes"]]
-    for name, key in (("AUROC", "auroc"), ("AUROC of episode length alone", "auroc_of_length")):
+    whole = ("AUROC", "AUROC within tasks", "AUROC of episode length alone")
+    for name, key in zip(whole, ("auroc", "auroc_within_tasks", "auroc_of_length"), strict=True):
         lines.append([name, *_figure(record[key], "{:.3f}"), str(record["episodes"])])
     for at in record["horizons"]:
         name = f"AUROC at {100 * at['share']:g} % of the limit, still running"

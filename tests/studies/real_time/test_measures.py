@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lerobot_policy_quantile.studies.real_time.measures import Watched, auroc, changed_side, push_report
+from lerobot_policy_quantile.studies.real_time.measures import Watched, changed_side, push_report
 
 PLANE, AHEAD = np.array([1.0, 0.0, 0.0]), np.array([1.0, 0.0])
 
@@ -23,10 +23,6 @@ def test_a_side_is_changed_between_fork_and_plane_only():
 
 def watched(*surprises: float) -> Watched:
     return Watched(np.arange(0, 5 * len(surprises), 5), np.array(surprises))
-
-
-def test_auroc_counts_ties_half():
-    assert auroc(np.array([2.0, 3.0]), np.array([1.0, 3.0])) == pytest.approx((1 + 0.5 + 1) / 4)
 
 
 def test_surprise_after_a_push_is_held_against_the_same_episode_without_one():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from lerobot_policy_quantile.calibration.auroc import auroc
 from lerobot_policy_quantile.contract import Array
 
 FORK = 0.01
@@ -78,12 +79,10 @@ def push_report(pushed: list[tuple[int, Watched]], calm: list[Watched]) -> PushR
         np.quantile(np.concatenate([rest.surprises[np.isfinite(rest.surprises)] for *_, rest in pairs]), ALARM)
     )
     waits = [wait for at, hit, _ in pairs if (wait := hit.first_above(threshold, at)) is not None]
+    pushed_ones = np.arange(2 * len(pairs)) < len(pairs)
     return PushReport(
-        len(pairs), auroc(hits, rests), len(waits) / len(pairs), float(np.median(waits)) if waits else float("nan")
+        len(pairs),
+        auroc(np.concatenate([hits, rests]), pushed_ones),
+        len(waits) / len(pairs),
+        float(np.median(waits)) if waits else float("nan"),
     )
-
-
-def auroc(positive: Float[Array, " n"], negative: Float[Array, " m"]) -> float:
-    """P(a positive's score > a negative's) + P(equal) / 2, over all pairs."""
-    above = (positive[:, None] > negative[None]).mean()
-    return float(above + 0.5 * (positive[:, None] == negative[None]).mean())
