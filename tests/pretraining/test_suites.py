@@ -7,8 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.cli.main import app
+from lerobot_policy_quantile.contract import Chunk
 from lerobot_policy_quantile.policy.base_checkpoint import FLOW_FILE
+from lerobot_policy_quantile.pretraining import apprentice
+from lerobot_policy_quantile.pretraining.apprentice import MOST_TURNS, draw_turns
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS
+from lerobot_policy_quantile.pretraining.generate import SuiteShard
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW
 from lerobot_policy_quantile.pretraining.suite_play import suite_play
 from lerobot_policy_quantile.pretraining.suite_samples import BASKET, SUITE_KINDS, SUITES
@@ -79,6 +83,54 @@ def test_samples_depend_on_their_generator_alone_and_hold_true_states(scene):
     bowl, basket = (first.kinds[:, SUITE_KINDS.index(kind)] for kind in ("akita_black_bowl", BASKET))
     np.testing.assert_array_equal(bowl, first.target)
     assert np.isnan(basket).all()
+
+
+class Pusher:
+    """A policy that always does the same."""
+
+    def begin(self, seed, world, decoder):
+        return decoder
+
+    def act(self, observations, memories):
+        assert all(set(seen.images) == {"external", "wrist"} for seen in observations)
+        assert memories == ["median"]
+        return [Chunk(np.tile([0.0, 0.9, 0.3, 0.0, 0.0, 0.0, 1.0], (10, 1)))]
+
+
+def test_where_an_apprentice_drives_the_expert_labels_one_action_and_afterwards_whole_chunks(scene, monkeypatch):
+    turns = [(6, 24)]
+    monkeypatch.setattr(apprentice, "draw_turns", lambda rng: turns)
+    driven, _ = suite_play(scene, BOWL_TO_STOVE, np.random.default_rng(3), 48, (Pusher(), 1.0))
+    turns.clear()
+    alone, _ = suite_play(scene, BOWL_TO_STOVE, np.random.default_rng(3), 48, (Pusher(), 1.0))
+    same = [np.array_equal(one, other) for one, other in zip(driven.state, alone.state, strict=True)]
+    assert same == sorted(same, reverse=True)
+    assert same[0]
+    assert not same[-1], "the apprentice's way is another"
+    counts = driven.valid.sum(1)  # a row every four steps
+    assert (counts[2:5] == 1).all(), "inside its turn"
+    assert counts[6:].max() == 10, "after it"
+    assert (driven.actions[2:5, 0, 6] < 0).all(), "the expert would not close the hand there"
+
+
+@pytest.mark.bad_input
+def test_a_budget_that_is_driven_needs_a_checkpoint_to_go_on_from(tmp_path):
+    driven = BUDGETS["suites_driven"]
+    with pytest.raises(ValueError, match="--start must name the checkpoint that drives"):
+        driven.data.shards()
+    shards = driven.starting_from(tmp_path).data.shards()
+    suites = [shard for shard in shards if isinstance(shard, SuiteShard)]
+    assert {(shard.split, shard.driver) for shard in suites} == {("train", str(tmp_path)), ("held_out", None)}
+    assert BUDGETS["suites_more"].starting_from(tmp_path).data == BUDGETS["suites_more"].data
+
+
+def test_turns_of_an_apprentice_are_apart_and_bounded():
+    for seed in range(50):
+        turns = draw_turns(np.random.default_rng(seed))
+        assert 1 <= len(turns) <= MOST_TURNS
+        ends = [0, *(end for _, end in turns)]
+        assert all(begin >= end for (begin, _), end in zip(turns, ends, strict=False))
+        assert all(20 <= end - begin < 90 for begin, end in turns)
 
 
 @pytest.mark.slow

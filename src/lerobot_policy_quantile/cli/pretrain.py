@@ -13,8 +13,8 @@ from lerobot_policy_quantile.util.processes import share_cores
 SEED = 7
 BUDGET_HELP = (
     "full (about an hour on two cores), suites (all four LIBERO suites, direct and flow passes: two to three hours),"
-    " suites_more, suites_again (two hours each, to go on from --start with other layouts), small or suites_small"
-    " (trial runs)."
+    " suites_more, suites_again (two hours each, to go on from --start with other layouts), suites_driven (likewise;"
+    " the checkpoint drives now and then and learns the expert's answers), small or suites_small (trial runs)."
 )
 
 HELP = help_text(

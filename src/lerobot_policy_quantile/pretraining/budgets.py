@@ -23,12 +23,13 @@ class PretrainingBudget:
         return replace(self, data=self.data.without_libero())
 
     def starting_from(self, folder: Path) -> "PretrainingBudget":
-        """The same from a checkpoint's weights instead of random ones."""
-        return replace(self, training=replace(self.training, start=str(folder)))
+        """The same from a checkpoint's weights instead of random ones; where the data ask for it, it drives, too."""
+        data = replace(self.data, driver=str(folder)) if self.data.driven_share else self.data
+        return replace(self, data=data, training=replace(self.training, start=str(folder)))
 
 
 def _with_suites(
-    static_shards: int, play_shards: int, suite_shards: int, training: TrainingBudget
+    static_shards: int, play_shards: int, suite_shards: int, training: TrainingBudget, driven_share: float = 0.0
 ) -> PretrainingBudget:
     """Shards of the embedded scene, and so many of each LIBERO suite."""
     return PretrainingBudget(
@@ -40,6 +41,7 @@ def _with_suites(
             camera_size=CAMERA_SIZE,
             suite_shards=suite_shards,
             suite_held_out_shards=1,
+            driven_share=driven_share,
         ),
         training,
     )
@@ -66,6 +68,9 @@ BUDGETS = {
     "suites": _with_suites(40, 18, 50, TrainingBudget(updates=9000, batch=48, recipe=JOINT, suite_share=0.75)),
     "suites_more": _with_suites(120, 36, 50, TrainingBudget(updates=6500, batch=48, recipe=SPOTTING, suite_share=0.6)),
     "suites_again": _with_suites(64, 20, 32, TrainingBudget(updates=7500, batch=48, recipe=SPOTTING, suite_share=0.65)),
+    "suites_driven": _with_suites(
+        64, 20, 32, TrainingBudget(updates=7500, batch=48, recipe=SPOTTING, suite_share=0.65), driven_share=0.6
+    ),
     "suites_small": PretrainingBudget(
         DataBudget(
             1, 8, 1, 1, CAMERA_SIZE, 12, suite_shards=1, suite_held_out_shards=1, suite_episodes=1, suite_steps=12

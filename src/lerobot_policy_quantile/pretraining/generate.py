@@ -62,6 +62,8 @@ class SuiteShard:
     number: int
     episodes: int
     steps: int | None = None  # where an episode is cut off; None: the benchmark's limit
+    driver: str | None = None  # folder of a policy that drives now and then
+    driven_share: float = 0.0  # of the episodes
     kind: str = "play"
 
     @property
@@ -102,6 +104,8 @@ class DataBudget:
     suite_held_out_shards: int = 0
     suite_episodes: int = 4  # per shard
     suite_steps: int | None = None
+    driven_share: float = 0.0  # of the suites' training episodes: the checkpoint to go on from drives now and then
+    driver: str | None = None  # its folder
 
     def without_libero(self) -> "DataBudget":
         """The embedded scene only, for a machine without LIBERO's assets."""
@@ -139,7 +143,12 @@ class DataBudget:
         ]
 
     def _of_suite(self, split: str, suite: str, number: int) -> SuiteShard:
-        return SuiteShard(split, suite, number, self.suite_episodes, self.suite_steps)
+        shard = SuiteShard(split, suite, number, self.suite_episodes, self.suite_steps)
+        if split != "train" or not self.driven_share:
+            return shard
+        if self.driver is None:
+            raise ValueError("--start must name the checkpoint that drives with this --budget; got none")
+        return replace(shard, driver=self.driver, driven_share=self.driven_share)
 
 
 _stages: dict[int | None, "Stage"] = {}
@@ -194,10 +203,12 @@ def make_shard(shard: Shard | SuiteShard, folder: Path, seed: int, camera_size: 
 
 
 def _make_suite_shard(shard: SuiteShard, folder: Path, seed: int, camera_size: int) -> tuple[int, int]:
+    from lerobot_policy_quantile.pretraining.apprentice import apprentice_policy
     from lerobot_policy_quantile.pretraining.suite_play import suite_play
 
     scene, rng = _suite(camera_size, shard.scene), shard.generator(seed)
-    episodes = [suite_play(scene, shard.task, rng, shard.steps) for _ in range(shard.episodes)]
+    learner = None if shard.driver is None else (apprentice_policy(shard.driver), shard.driven_share)
+    episodes = [suite_play(scene, shard.task, rng, shard.steps, learner) for _ in range(shard.episodes)]
     samples = SuiteSamples.join([part for part, _ in episodes])
     samples.save(folder / shard.file)
     return len(samples), sum(solved for _, solved in episodes)

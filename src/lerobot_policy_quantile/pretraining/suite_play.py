@@ -11,6 +11,8 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
+from lerobot_policy_quantile.contract import Policy
+from lerobot_policy_quantile.pretraining.apprentice import Apprentice
 from lerobot_policy_quantile.pretraining.samples import CHUNK
 from lerobot_policy_quantile.pretraining.scenes_play import EVERY, chunk_of
 from lerobot_policy_quantile.pretraining.suite_samples import SUITE_KINDS, SUITES, SuiteSamples
@@ -32,7 +34,7 @@ _CAMERAS = {"external": EXTERNAL_CAMERA, "wrist": WRIST_CAMERA}
 
 @dataclass
 class _Played:
-    """One episode: the expert's action at every step, where it was pushed, and the rows of kept moments."""
+    """One episode: the expert's action at every step, where something else was done, and the rows of kept moments."""
 
     answers: list[Float[Array, "7"]] = field(default_factory=list)
     pushed: list[bool] = field(default_factory=list)
@@ -74,15 +76,23 @@ class _Disturbed:
 
 
 def suite_play(
-    scene: LiberoScene, task: int, rng: np.random.Generator, steps: int | None = None
+    scene: LiberoScene,
+    task: int,
+    rng: np.random.Generator,
+    steps: int | None = None,
+    learner: tuple[Policy, float] | None = None,
 ) -> tuple[SuiteSamples, bool]:
-    """One episode of at most `steps` steps (the benchmark's limit): its samples, and whether the task was solved."""
+    """One episode of at most `steps` steps (the benchmark's limit): its samples, and whether the task was solved.
+
+    A `learner` is a policy that drives now and then, in the given share of episodes.
+    """
     scene.reset_fresh(task, int(rng.integers(2**31)))
     cameras = _Cameras(scene.world)
     push, count = np.array([*rng.uniform(*WANDER), 0.0, 0.0, 0.0, -1.0]), int(rng.integers(WANDER_STEPS))
     for step in range(count):
         scene.step(push, observe=step == count - 1)
-    record = _drive(scene, cameras, rng, scene.limit if steps is None else steps)
+    apprentice = None if learner is None else Apprentice(learner[0], scene, rng, learner[1])
+    record = _drive(scene, cameras, rng, scene.limit if steps is None else steps, apprentice)
     rows = []
     for step, row in record.seen:
         actions, valid = chunk_of(record.answers, record.pushed, step)
@@ -91,7 +101,9 @@ def suite_play(
     return SuiteSamples(**columns), scene.success()
 
 
-def _drive(scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, steps: int) -> _Played:
+def _drive(
+    scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, steps: int, apprentice: Apprentice | None
+) -> _Played:
     expert, executed = TaskExpert(scene, Style.draw(int(rng.integers(2**31)))), _Disturbed(rng)
     record, after = _Played(), 0
     phase = int(rng.integers(EVERY)) if steps > EVERY else 0
@@ -99,7 +111,10 @@ def _drive(scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, step
         answer = expert.act(scene.state())
         if step % EVERY == phase and scene.world.snapshot_frames is not None:
             record.seen.append((step, _row(scene, expert, cameras)))
-        action, pushed = executed(answer)
+            if apprentice is not None:
+                apprentice.look(step)
+        own = None if apprentice is None else apprentice.action(step)
+        action, pushed = executed(answer) if own is None else (own, True)
         record.answers.append(answer)
         record.pushed.append(pushed)
         scene.step(action, observe=(step + 1) % EVERY == phase)
