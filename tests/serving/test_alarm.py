@@ -44,13 +44,20 @@ def test_every_answer_says_whether_the_alarm_is_on_and_a_new_episode_begins_anew
         assert "alarm" not in client.infer(request(1))
 
 
+class LargerPictures(FakeWorld):
+    """As large as a server takes them."""
+
+    def frames(self):
+        return {name: picture.repeat(4, 0).repeat(4, 1) for name, picture in super().frames().items()}
+
+
 @pytest.mark.parametrize("threshold", [0.5, 2.0])
 def test_the_closed_loop_keeps_what_a_server_said(threshold):
     key = EpisodeKey("fake", 0, 0, 0, "far", "own")
     with running(FakeModel(), alarm=alarm(threshold)) as server:
-        watched = run_episode(FakeWorld(), ServerPolicy(ServerAddress.parse(server.url)), key)
+        watched = run_episode(LargerPictures(), ServerPolicy(ServerAddress.parse(server.url)), key)
     with running(FakeModel()) as server:
-        alone = run_episode(FakeWorld(), ServerPolicy(ServerAddress.parse(server.url)), key)
+        alone = run_episode(LargerPictures(), ServerPolicy(ServerAddress.parse(server.url)), key)
     assert watched.trace.arrays()["alarm"].tolist() == [threshold < 1] * 2, watched.outcome.traceback
     assert "alarm" not in alone.trace.arrays()
 
