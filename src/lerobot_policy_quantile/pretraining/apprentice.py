@@ -28,7 +28,8 @@ class Apprentice:
         self._policy, self._world = policy, world
         self._turns = draw_turns(rng) if rng.random() < share else []
         self._memory: Any = policy.begin(int(rng.integers(2**31)), world, DECODER)
-        self._chunk, self._asked = np.zeros((0, 0)), 0
+        self._chunk: Float[Array, "h d"] = np.zeros((0, 0))
+        self._asked = 0
 
     def look(self, step: int) -> None:
         """Ask for a chunk if it is the policy's turn."""
@@ -43,7 +44,8 @@ class Apprentice:
         ahead = step - self._asked
         if not self._has(step) or not self._has(self._asked) or ahead >= len(self._chunk):
             return None
-        return np.clip(self._chunk[ahead], -1.0, 1.0)
+        action: Float[Array, "7"] = np.clip(self._chunk[ahead], -1.0, 1.0)
+        return action
 
     def _has(self, step: int) -> bool:
         return any(begin <= step < end for begin, end in self._turns)
