@@ -14,7 +14,7 @@ from lerobot_policy_quantile.pretraining.apprentice import MOST_TURNS, draw_turn
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS
 from lerobot_policy_quantile.pretraining.generate import SuiteShard
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW
-from lerobot_policy_quantile.pretraining.suite_play import suite_play
+from lerobot_policy_quantile.pretraining.suite_play import foresee, suite_play
 from lerobot_policy_quantile.pretraining.suite_samples import BASKET, SUITE_KINDS, SUITES
 from lerobot_policy_quantile.pretraining.train import LOG
 from lerobot_policy_quantile.scenes.experts.aims import aims
@@ -97,7 +97,7 @@ class Pusher:
         return [Chunk(np.tile([0.0, 0.9, 0.3, 0.0, 0.0, 0.0, 1.0], (10, 1)))]
 
 
-def test_where_an_apprentice_drives_the_expert_labels_one_action_and_afterwards_whole_chunks(scene, monkeypatch):
+def test_where_an_apprentice_drives_the_expert_acts_its_chunks_out_and_takes_over_later(scene, monkeypatch):
     turns = [(6, 24)]
     monkeypatch.setattr(apprentice, "draw_turns", lambda rng: turns)
     driven, _ = suite_play(scene, BOWL_TO_STOVE, np.random.default_rng(3), 48, (Pusher(), 1.0))
@@ -108,9 +108,27 @@ def test_where_an_apprentice_drives_the_expert_labels_one_action_and_afterwards_
     assert same[0]
     assert not same[-1], "the apprentice's way is another"
     counts = driven.valid.sum(1)  # a row every four steps
-    assert (counts[2:5] == 1).all(), "inside its turn"
+    assert (counts[2:5] == 10).all(), "inside its turn"
     assert counts[6:].max() == 10, "after it"
-    assert (driven.actions[2:5, 0, 6] < 0).all(), "the expert would not close the hand there"
+    assert (driven.actions[2:5, :, 6] < 0).all(), "the expert would not close the hand there"
+
+
+def test_a_chunk_that_is_acted_out_leaves_no_trace(scene):
+    """The same way to the last bit, and a chunk that is what the expert then does undisturbed."""
+    ways, chunks = [], []
+    for looking in (False, True):
+        scene.reset_fresh(BOWL_TO_STOVE, 5)
+        expert, way, answers = TaskExpert(scene), [], []
+        for step in range(40):
+            answers.append(expert.act(scene.state()))
+            if looking and step % 8 == 0:
+                chunks.append((step, foresee(scene, expert, answers[-1])))
+            scene.step(answers[-1])
+            way.append(scene.simulator_state())
+        ways.append(way)
+    np.testing.assert_array_equal(*ways)
+    for step, chunk in chunks[:-1]:
+        np.testing.assert_array_equal(chunk, answers[step : step + 10])
 
 
 @pytest.mark.bad_input

@@ -48,13 +48,21 @@ def run_watched(
 
 
 def run_whole(
-    plan: Plan, folder: Path, factory: Factory, *, workers: int, console: Console, timeout: float = 600.0
+    plan: Plan,
+    folder: Path,
+    factory: Factory,
+    *,
+    workers: int,
+    console: Console,
+    timeout: float = 600.0,
+    models: int = 1,
 ) -> list[Row]:
     """Every row of the plan, those that the folder's journal lacks run first; arrays are in `SideFiles(folder / SIDE)`.
 
-    `UnfinishedError` after Ctrl-C, and for episodes that have an error in place of a result or lost their side files.
+    A worker keeps so many `models`. `UnfinishedError` after Ctrl-C, and for episodes that have an error in place of a
+    result or lost their side files.
     """
-    job = WorkerJob(factory, None, SideFiles(folder / SIDE, video=False), folder / LOG)
+    job = WorkerJob(factory, None, SideFiles(folder / SIDE, video=False), folder / LOG, models)
     with Journal(folder / JOURNAL) as journal:
         summary = run_watched(plan, journal, job, workers=workers, timeout=timeout, console=console)
         rows = rows_of(plan, journal)

@@ -1,7 +1,8 @@
 """Play data of LIBERO's suites: the scripted expert drives whole tasks from freshly drawn layouts.
 
 Every episode has a style of its own, begins with some steps in a random direction, and is disturbed by noise, kicks and
-missed grasps. Labels are the expert's undisturbed actions.
+missed grasps. Labels are the expert's undisturbed actions. Where an apprentice drives, what follows is not what the
+expert would have led to: there it acts its chunk out, and the simulator is taken back.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from lerobot_policy_quantile.contract import Policy
 from lerobot_policy_quantile.pretraining.apprentice import Apprentice
@@ -22,6 +23,7 @@ from lerobot_policy_quantile.scenes.experts.disturbance import Executed, Kicks, 
 from lerobot_policy_quantile.scenes.experts.style import Style
 from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
 from lerobot_policy_quantile.scenes.experts.view import View
+from lerobot_policy_quantile.scenes.fast.kept_start import SavedMoment
 from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA
 from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
 
@@ -39,6 +41,14 @@ class _Played:
     answers: list[Float[Array, "7"]] = field(default_factory=list)
     pushed: list[bool] = field(default_factory=list)
     seen: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    foreseen: dict[int, list[Float[Array, "7"]]] = field(default_factory=dict)
+    """Step -> the expert's chunk from there, of moments in the apprentice's turns."""
+
+    def chunk(self, step: int) -> tuple[Float[Array, "h d"], Bool[Array, " h"]]:
+        """The label of a moment, and which of its steps count."""
+        if step in self.foreseen:
+            return chunk_of(self.foreseen[step], [False] * CHUNK, 0)
+        return chunk_of(self.answers, self.pushed, step)
 
 
 class _Cameras:
@@ -95,7 +105,7 @@ def suite_play(
     record = _drive(scene, cameras, rng, scene.limit if steps is None else steps, apprentice)
     rows = []
     for step, row in record.seen:
-        actions, valid = chunk_of(record.answers, record.pushed, step)
+        actions, valid = record.chunk(step)
         rows.append(row | {"actions": actions.astype(np.float32), "valid": valid})
     columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     return SuiteSamples(**columns), scene.success()
@@ -114,6 +124,8 @@ def _drive(
             if apprentice is not None:
                 apprentice.look(step)
         own = None if apprentice is None else apprentice.action(step)
+        if own is not None and record.seen and record.seen[-1][0] == step:
+            record.foreseen[step] = foresee(scene, expert, answer)
         action, pushed = executed(answer) if own is None else (own, True)
         record.answers.append(answer)
         record.pushed.append(pushed)
@@ -122,6 +134,16 @@ def _drive(
         if after > CHUNK:
             break
     return record
+
+
+def foresee(scene: LiberoScene, expert: TaskExpert, answer: Float[Array, "7"]) -> list[Float[Array, "7"]]:
+    """The expert's chunk, whose first action is its answer to the present moment; the next step sees nothing of it."""
+    present, twin, chunk = SavedMoment.of(scene.world), expert.twin(), [answer]
+    while len(chunk) < CHUNK:
+        scene.step(chunk[-1])
+        chunk.append(twin.act(scene.state()))
+    present.restore(scene.world)
+    return chunk
 
 
 def _kinds(view: View) -> Float[Array, "k 3"]:

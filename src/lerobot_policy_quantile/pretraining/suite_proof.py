@@ -66,7 +66,8 @@ def head_folders(base: Path, out: Path, heads: Sequence[str]) -> dict[str, str]:
 def prove_suites(base: Path, out: Path, choice: ProofChoice, workers: int, console: Console) -> list[dict[str, Any]]:
     """Run what the journal in `out` does not hold yet; success per suite and head."""
     factory = SceneFactory(head_folders(base, out, choice.heads), CAMERA_SIZE)
-    return suite_summary(run_whole(choice.plan(), out, factory, workers=workers, console=console))
+    rows = run_whole(choice.plan(), out, factory, workers=workers, console=console, models=len(choice.heads))
+    return suite_summary(rows)
 
 
 def suite_summary(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -1,22 +1,26 @@
 """The study's page from rows and side files made by hand."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
+from lerobot_policy_quantile.studies.real_time.cells import CellFile, cells_of
 from lerobot_policy_quantile.studies.real_time.cost import ReplanCost
 from lerobot_policy_quantile.studies.real_time.measures import PushReport
 from lerobot_policy_quantile.studies.real_time.report import (
+    COST,
     SHADES,
-    cells_of,
+    cell_file,
     cost_table,
     delay_figure,
     delay_table,
     push_lines,
     side_lines,
     target_lines,
+    write_report,
 )
+from lerobot_policy_quantile.util.files import write_json
 from tests.evaluation.tables.test_motion import episode
 
 
@@ -29,13 +33,18 @@ def cells(tmp_path):
         for index in range(4):
             row = episode(files, index, jump=jump, policy=f"ours/{handover}-{delay}")
             lost = (handover, delay, index) == ("swap", 4, 0)
-            versions = {"handover": handover, "delay": str(delay)}
+            versions = {"handover": handover, "delay": str(delay), "policy": "a1"}
             rows.append(replace(row, status="failure" if lost else "success", versions=versions))
     return cells_of(rows, files)
 
 
 def test_a_line_per_cell_with_rates_and_seams(cells):
-    assert [(cell.handover, cell.delay) for cell in cells] == [("rank", 0), ("rank", 4), ("swap", 0), ("swap", 4)]
+    assert [(cell.name.handover, cell.name.delay) for cell in cells] == [
+        ("rank", 0),
+        ("rank", 4),
+        ("swap", 0),
+        ("swap", 4),
+    ]
     lines = delay_table(cells).splitlines()
     assert lines[2].startswith("| ours | median | rank | 0 | 4 | 100 [51, 100] | 0.1 [0.1, 0.1] |")
     assert "| swap | 4 | 4 | 75 [30, 95] | 0.5 [0.5, 0.5] |" in lines[5]
@@ -46,6 +55,34 @@ def test_targets_are_held_against_swapping_and_no_delay(cells):
     assert lines[0].startswith("- ours, median, rank: seam 0.20 of swapping's, success +0.0 points")
     assert "swap: seam 1.00 of swapping's, success -25.0 points" in lines[1]
     assert target_lines(cells, 6) == []
+
+
+def test_cells_are_kept_with_their_episodes_and_told_from_those_of_other_policies(cells, tmp_path):
+    kept = CellFile(tmp_path / "kept" / "cells.json")
+    kept.add(cells[:2])
+    kept.add(cells[1:])
+    found = kept.read()
+    assert [replace(cell, motions=()) for cell in found] == [replace(cell, motions=()) for cell in cells]
+    for one, other in zip(found, cells, strict=True):
+        assert one.values("path jerk") == pytest.approx(other.values("path jerk"), rel=1e-4), "five digits are kept"
+    first = cells[0]
+    assert first.starts == ((0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 0))
+    assert kept.have(first.name, "a1", first.starts)
+    assert not kept.have(first.name, "b2", first.starts), "another policy"
+    assert not kept.have(first.name, "a1", first.starts[:3]), "other episodes"
+    assert not kept.have(replace(first.name, delay=2), "a1", first.starts)
+
+
+def test_the_page_has_the_parts_that_have_files(cells, tmp_path):
+    cell_file(tmp_path, "embedded").add(cells)
+    write_json(tmp_path / COST, {"quantile": asdict(ReplanCost(1, 12.34, 12.5))})
+    page = write_report(tmp_path, ("embedded", "libero_object")).read_text()
+    assert "## Delays: embedded" in page
+    assert "## Cost of a replan" in page
+    assert "libero_object" not in page
+    assert "## Surprise" not in page
+    assert "real_time_embedded.svg" in page
+    assert (tmp_path / "real_time_embedded.svg").is_file()
 
 
 def test_the_figure_has_a_line_per_handover(cells):

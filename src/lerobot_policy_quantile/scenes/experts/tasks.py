@@ -5,6 +5,7 @@ simulator's state at the present moment, so a policy without memory can imitate 
 disturbance leaves it. What it does remember is listed in `handling.py`.
 """
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, cast
 
 from jaxtyping import Float
@@ -57,6 +58,10 @@ class TaskExpert:
         action = skill.get(step.skill, self.fixtures.shut_door)(step.thing)
         self.phase = self.fixtures.phase
         return action
+
+    def twin(self) -> "TaskExpert":
+        """One that goes on from here in the same simulator; what it comes to remember, this one does not."""
+        return deepcopy(self, {id(self.view): self.view})
 
     def current(self) -> Step | None:
         """The step to work on: what the hand holds comes first, then the first that is not done; None when all are."""

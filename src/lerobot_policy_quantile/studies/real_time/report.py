@@ -1,46 +1,73 @@
-"""The study's page and figure, from journals and side files alone."""
+"""The study's page and figures, from the files of its parts alone; parts without a file are left out."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from lerobot_policy_quantile.drawing.figure import Figure, LegendEntry
 from lerobot_policy_quantile.drawing.svg import PERCENT, Axis, Panel, data_range
-from lerobot_policy_quantile.evaluation.journal import Row
-from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.tables.intervals import paired_over_seeds, wilson
-from lerobot_policy_quantile.evaluation.tables.motion import MEASURES, EpisodeMotion, interval, motion_of, spelled
-from lerobot_policy_quantile.studies.real_time.cost import ReplanCost
+from lerobot_policy_quantile.evaluation.tables.motion import MEASURES, interval, spelled
+from lerobot_policy_quantile.studies.real_time.cells import Cell, CellFile
+from lerobot_policy_quantile.studies.real_time.cost import DELAY, ReplanCost
 from lerobot_policy_quantile.studies.real_time.measures import WINDOW, PushReport
+from lerobot_policy_quantile.util.files import write_text
 from lerobot_policy_quantile.util.tables import markdown
 
 SHADES = {"pause": "muted", "swap": "l2", "ensemble": "l1", "rank": "quantile", "rtc": "flow"}
+CELLS, COST, PUSHES, SIDES = "cells_{}.json", "cost.json", "pushes.json", "sides.json"
+"""Files of the parts."""
+OPENING = """# Real time
+
+After this page you know how chunks join where an answer takes time: seams, success, cost, and what surprise tells.
+
+```sh
+make real-time
+```
+
+[Real time](../../explanation/real_time.md) explains the handovers and the measures; a step is 50 ms. Policies come
+straight from the shipped [bases](../../explanation/base.md): in the embedded scene `base` (quantile) and `base_suites`
+(flow), in LIBERO `base_suites`. An L1 head straight from a base answers as the median does: `pause`, `swap` and
+`ensemble` of the median are its rows. Without a delay pausing is swapping. Episodes are paired; 95 % intervals of
+success are Wilson's, of means Student's t over episodes.
+"""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The episodes of one policy, decoder, handover and delay."""
-
-    policy: str
-    decoder: str
-    handover: str
-    delay: int
-    rows: tuple[Row, ...]
-    motions: tuple[EpisodeMotion, ...]
-
-    def values(self, measure: str) -> list[float]:
-        """One number per episode."""
-        return [MEASURES[measure](motion) for motion in self.motions]
+def cell_file(folder: Path, scene: str) -> CellFile:
+    """The cells of a scene."""
+    return CellFile(folder / CELLS.format(scene))
 
 
-def cells_of(rows: Sequence[Row], files: SideFiles) -> list[Cell]:
-    """The rows by what they have in common, in the order of policy, decoder, handover and delay."""
-    groups: dict[tuple[str, str, str, int], list[tuple[Row, EpisodeMotion]]] = {}
-    for row in rows:
-        if (motion := motion_of(row, files)) is not None:
-            name = row.key.policy.rpartition("/")[0]
-            key = (name, row.key.decoder, row.versions["handover"], int(row.versions["delay"]))
-            groups.setdefault(key, []).append((row, motion))
-    return [Cell(*key, *map(tuple, zip(*members, strict=True))) for key, members in sorted(groups.items())]
+def write_report(folder: Path, scenes: Sequence[str]) -> Path:
+    """`README.md` and the figures beside the files of the parts."""
+    parts = [OPENING]
+    for scene in scenes:
+        if cells := cell_file(folder, scene).read():
+            figure = delay_figure(scene, cells)
+            write_text(folder / f"{figure.name}.svg", figure.svg_file())
+            parts.append(f"## Delays: {scene}\n\n![{figure.caption}]({figure.name}.svg)\n\n{delay_table(cells)}")
+            if lines := target_lines(cells, DELAY):
+                parts.append(f"At a delay of {DELAY} steps:\n\n" + "\n".join(lines) + "\n")
+    if costs := _read(folder / COST):
+        told = cost_table({name: ReplanCost(**each) for name, each in costs.items()})
+        parts.append(
+            f"## Cost of a replan\n\nMedians of one run in which the policies take turns, on one core.\n\n{told}"
+        )
+    if pushes := _read(folder / PUSHES):
+        lines = push_lines({name: PushReport(**each) for name, each in pushes.items()})
+        parts.append("## Surprise after a push\n\n" + "\n".join(lines) + "\n")
+    if sides := _read(folder / SIDES):
+        lines = side_lines({name: (each[0], each[1], each[2]) for name, each in sides.items()})
+        parts.append("## Sides of the obstacle\n\n" + "\n".join(lines) + "\n")
+    path = folder / "README.md"
+    write_text(path, "\n".join(parts))
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
 
 
 def delay_table(cells: Sequence[Cell]) -> str:
@@ -48,31 +75,28 @@ def delay_table(cells: Sequence[Cell]) -> str:
     header = ("policy", "decoder", "handover", "delay", "episodes", "success, %", *MEASURES)
     lines = []
     for cell in cells:
-        won = sum(row.status == "success" for row in cell.rows)
-        rate = wilson(won / len(cell.rows), len(cell.rows))
+        rate = wilson(sum(cell.successes) / len(cell.successes), len(cell.successes))
         success = f"{100 * rate.value:.0f} [{100 * rate.low:.0f}, {100 * rate.high:.0f}]"
         figures = (spelled(cell.values(measure)) for measure in MEASURES)
-        lines.append(
-            (cell.policy, cell.decoder, cell.handover, str(cell.delay), str(len(cell.rows)), success, *figures)
-        )
+        name = cell.name
+        fixed = (name.policy, name.decoder, name.handover, str(name.delay), str(len(cell.successes)))
+        lines.append((*fixed, success, *figures))
     return markdown(header, lines)
 
 
 def target_lines(cells: Sequence[Cell], delay: int) -> list[str]:
     """At a delay: the seam beside that of swapping, and success beside that without delay, paired."""
-    known = {(cell.policy, cell.decoder, cell.handover, cell.delay): cell for cell in cells}
+    known = {(cell.name.policy, cell.name.decoder, cell.name.handover, cell.name.delay): cell for cell in cells}
     found = []
     for (policy, decoder, handover, steps), cell in known.items():
-        swap, calm = known.get((policy, decoder, "swap", steps)), known.get((policy, decoder, handover, 0))
+        at_once = "swap" if handover == "pause" else handover
+        swap, calm = known.get((policy, decoder, "swap", steps)), known.get((policy, decoder, at_once, 0))
         if steps != delay or swap is None or calm is None or not delay:
             continue
         mine, theirs = (interval(each.values("seam")) for each in (cell, swap))
         ratio = f"seam {mine.value / theirs.value:.2f} of swapping's, " if mine and theirs and theirs.value else ""
-        successes = [
-            {(row.key.task, row.key.index, row.key.seed): row.status == "success" for row in each.rows}
-            for each in (cell, calm)
-        ]
-        shared = [(successes[0][key], successes[1][key]) for key in sorted(successes[0].keys() & successes[1].keys())]
+        own, rest = cell.won(), calm.won()
+        shared = [(own[start], rest[start]) for start in sorted(own.keys() & rest.keys())]
         lost = paired_over_seeds([shared])
         found.append(
             f"- {policy}, {decoder}, {handover}: {ratio}success {100 * lost.value:+.1f} points"
@@ -84,22 +108,22 @@ def target_lines(cells: Sequence[Cell], delay: int) -> list[str]:
 def delay_figure(scene: str, cells: Sequence[Cell]) -> Figure:
     """Seam and success over the delay, a panel each per policy and decoder."""
     panels = []
-    for policy, decoder in dict.fromkeys((cell.policy, cell.decoder) for cell in cells):
-        mine = [cell for cell in cells if (cell.policy, cell.decoder) == (policy, decoder)]
-        delays = [float(cell.delay) for cell in mine]
+    for policy, decoder in dict.fromkeys((cell.name.policy, cell.name.decoder) for cell in cells):
+        mine = [cell for cell in cells if (cell.name.policy, cell.name.decoder) == (policy, decoder)]
+        delays = [float(cell.name.delay) for cell in mine]
         seams = [found.value for cell in mine if (found := interval(cell.values("seam")))]
         for title, axis in (("Seam", Axis(*data_range([0.0, *seams]), "action units")), ("Success", PERCENT)):
             alt = f"{title} over the delay in steps for every handover of {policy}, {decoder}"
             x = Axis(*data_range(delays, least=1.0), "delay, steps")
             panel = Panel(f"{title}: {policy}, {decoder.partition('(')[0]}", x, axis, alt)
-            for handover in dict.fromkeys(cell.handover for cell in mine):
+            for handover in dict.fromkeys(cell.name.handover for cell in mine):
                 points = []
-                for cell in (cell for cell in mine if cell.handover == handover):
-                    won = 100 * sum(row.status == "success" for row in cell.rows) / len(cell.rows)
+                for cell in (cell for cell in mine if cell.name.handover == handover):
+                    won = 100 * sum(cell.successes) / len(cell.successes)
                     seam = interval(cell.values("seam"))
                     value = won if title == "Success" else seam.value if seam else None
                     if value is not None:
-                        points.append((cell.delay, value))
+                        points.append((cell.name.delay, value))
                 if points:
                     steps, heights = zip(*sorted(points), strict=True)
                     panel.line(steps, heights, SHADES[handover])

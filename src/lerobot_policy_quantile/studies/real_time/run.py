@@ -1,6 +1,7 @@
 """Runs the study's episodes: every handover at every delay, an obstacle to be passed, an object that is pushed.
 
 All episodes are keyed, paired by their noise and kept in one journal per part: a stopped run goes on where it was.
+Whole cells are also kept in a small file, which lasts longer than journals.
 """
 
 import math
@@ -14,20 +15,27 @@ from rich.console import Console
 from lerobot_policy_quantile.adapters.factory import OBSTACLE, SceneFactory
 from lerobot_policy_quantile.adapters.real_time_policy import head_of, real_time_arms
 from lerobot_policy_quantile.backbone import VARIANTS
-from lerobot_policy_quantile.contract import HANDINGS, OWN_DECODER, Policy, World
+from lerobot_policy_quantile.contract import OWN_DECODER, Policy, World
 from lerobot_policy_quantile.core.decoders import canonical_text
-from lerobot_policy_quantile.evaluation.journal import Row
+from lerobot_policy_quantile.evaluation.journal import Row, read_rows
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
-from lerobot_policy_quantile.evaluation.whole_run import SIDE, run_whole
+from lerobot_policy_quantile.evaluation.whole_run import JOURNAL, SIDE, run_whole
 from lerobot_policy_quantile.scenes.embedded import EmbeddedScene
+from lerobot_policy_quantile.studies.real_time.cells import Cell, CellFile, CellName, Start, cells_of
 from lerobot_policy_quantile.studies.real_time.measures import PushReport, Watched, changed_side, push_report
 from lerobot_policy_quantile.studies.real_time.push import PushedScene
 from lerobot_policy_quantile.studies.two_demo.closed_loop import SameStart
 
 PUSHED = "+push"
 CAMERA_SIZE = VARIANTS["tiny"].image_size
-DECODERS = ("median", "shared")
+HANDOVERS = {
+    "quantile": {"median": ("swap", "rank", "pause", "ensemble"), "shared": ("swap", "rank")},
+    "flow": {OWN_DECODER: ("swap", "rtc")},
+}
+"""Head -> decoder -> handovers."""
+POINT_HANDOVERS = {OWN_DECODER: ("swap", "pause", "ensemble")}
+"""Those of other heads."""
 TASKS = {"embedded": (1, 2, 3, 4)}
 """Of other scenes the ten of a LIBERO suite."""
 FIRST_STATE = {"embedded": 0}
@@ -68,19 +76,48 @@ class JoiningStudy:
     workers: int
     notes: Console
 
-    def delays_in(self, scene: str, policies: Mapping[str, str]) -> tuple[list[Row], SideFiles]:
-        """Every policy, handover and delay in a scene, on the same episodes."""
-        factory = self._factory(policies, HANDINGS)
+    def delays_in(self, scene: str, policies: Mapping[str, str], kept: CellFile) -> None:
+        """Every policy, decoder, handover and delay in a scene, on the same episodes; what is kept is not run again.
+
+        One decoder of one policy after the other, all its cells from the same start back to back.
+        """
+        for name, folder in policies.items():
+            for decoder, handovers in HANDOVERS.get(head_of(Path(folder)) or "", POINT_HANDOVERS).items():
+                text = decoder if decoder == OWN_DECODER else canonical_text(decoder)
+                cells = [
+                    CellName(name, text, handover, delay)
+                    for handover in handovers
+                    for delay in self.delays
+                    if delay or handover != "pause"  # without a delay pausing is swapping
+                ]
+                self._run_cells(scene, {name: folder}, cells, kept)
+
+    def _run_cells(self, scene: str, policies: Mapping[str, str], cells: Sequence[CellName], kept: CellFile) -> None:
+        handovers = list(dict.fromkeys(cell.handover for cell in cells))
+        factory, starts = self._factory(policies, handovers, self.delays), self._starts(scene)
+        weights = {cell: _weights(factory, cell.arm) for cell in cells}
+        missing = [cell for cell in cells if not kept.have(cell, weights[cell], starts)]
+        if not missing:
+            return
+        keys = [
+            EpisodeKey(scene, task, index, seed, cell.arm, cell.decoder)
+            for task, index, seed in starts
+            for cell in missing
+        ]
+        try:
+            self._run(scene, keys, factory)
+        finally:  # of a stopped run the cells that are whole
+            kept.add(cell for cell in self._finished(scene) if cell.name in missing and cell.starts == starts)
+
+    def _starts(self, scene: str) -> tuple[Start, ...]:
         tasks = TASKS.get(scene, tuple(range(10)))
         first, each = FIRST_STATE.get(scene, 20), math.ceil(self.episodes / len(tasks))
-        keys = [
-            EpisodeKey(scene, task, index, 0, policy, decoder)
-            for policy in factory.scenes.sources
-            for decoder in self._decoders(policy, policies)
-            for index in range(first, first + each)
-            for task in tasks
-        ]
-        return self._run(scene, keys, factory)
+        return tuple((task, index, 0) for task in tasks for index in range(first, first + each))
+
+    def _finished(self, part: str) -> list[Cell]:
+        folder = self.out / part
+        rows = read_rows(folder / JOURNAL) if (folder / JOURNAL).is_file() else []
+        return cells_of(rows, SideFiles(folder / SIDE))
 
     def sides(self, policies: Mapping[str, str], delay: int) -> dict[str, tuple[int, int, int]]:
         """Policy and handover -> episodes that changed sides before the obstacle, that passed it, and all."""
@@ -88,8 +125,8 @@ class JoiningStudy:
         scene = f"embedded{OBSTACLE}"
         keys = [
             EpisodeKey(scene, 0, 0, seed, policy, canonical_text("shared"))
-            for policy in factory.scenes.sources
             for seed in range(self.episodes)
+            for policy in factory.scenes.sources
         ]
         rows, files = self._run("obstacle", keys, factory)
         world = factory.scenes.scene(scene)
@@ -109,13 +146,11 @@ class JoiningStudy:
     def pushes(self, policies: Mapping[str, str], delay: int) -> dict[str, PushReport]:
         """Policy -> how its surprise tells episodes whose object was pushed from the same ones undisturbed."""
         factory = self._factory(policies, ("rank",), [delay])
-        tasks = TASKS["embedded"]
         keys = [
-            EpisodeKey(scene, task, index, 0, policy, "median")
+            EpisodeKey(scene, *start, policy, "median")
             for policy in factory.scenes.sources
             for scene in ("embedded", f"embedded{PUSHED}")
-            for index in range(math.ceil(self.episodes / len(tasks)))
-            for task in tasks
+            for start in self._starts("embedded")
         ]
         rows, files = self._run("pushes", keys, factory)
         reports = {}
@@ -129,24 +164,29 @@ class JoiningStudy:
             reports[policy] = push_report(list(zip(steps, watched[0], strict=True)), watched[1])
         return reports
 
-    def _factory(
-        self, policies: Mapping[str, str], handovers: Sequence[str], delays: Sequence[int] | None = None
-    ) -> JoiningFactory:
-        chosen = ",".join(map(str, self.delays if delays is None else delays))
-        arms = real_time_arms(policies, chosen, ",".join(handovers), None)
+    def _factory(self, policies: Mapping[str, str], handovers: Sequence[str], delays: Sequence[int]) -> JoiningFactory:
+        arms = real_time_arms(policies, ",".join(map(str, delays)), ",".join(handovers), None)
         sources = {name: source for name, (source, _) in arms.items()}
         rules = {name: rule for name, (_, rule) in arms.items()}
         return JoiningFactory(SceneFactory(sources, CAMERA_SIZE, real_time=rules))
 
-    @staticmethod
-    def _decoders(policy: str, policies: Mapping[str, str]) -> tuple[str, ...]:
-        """The study's decoders for a quantile head, its own for any other; pausing and swapping are told by either."""
-        name = policy.rpartition("/")[0]
-        if head_of(Path(policies[name])) != "quantile":
-            return (OWN_DECODER,)
-        return tuple(canonical_text(decoder) for decoder in DECODERS)
-
     def _run(self, part: str, keys: Sequence[EpisodeKey], factory: JoiningFactory) -> tuple[list[Row], SideFiles]:
         folder = self.out / part
-        rows = run_whole(Plan(tuple(keys)), folder, factory, workers=self.workers, console=self.notes, timeout=PATIENCE)
+        rows = run_whole(
+            Plan(tuple(keys)),
+            folder,
+            factory,
+            workers=self.workers,
+            console=self.notes,
+            timeout=PATIENCE,
+            models=len(factory.scenes.sources),
+        )
         return rows, SideFiles(folder / SIDE)
+
+
+def _weights(factory: JoiningFactory, arm: str) -> str:
+    """Digest of the policy behind an arm, as journals have it."""
+    context = factory.policy_context(arm)
+    if context is None:
+        raise ValueError(f"policy {arm} must be a folder; got a server that does not answer")
+    return context["policy"]

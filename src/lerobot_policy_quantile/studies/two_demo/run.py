@@ -24,15 +24,22 @@ class Stopped(RuntimeError):  # noqa: N818
 
 def run_study(out: Path, settings: StudySettings, base: str, *, workers: int, narrator: Narrator) -> bool:
     """Run what is missing. True if every episode has a result, False if some ended in an error."""
+    train_study(out, settings, base, workers=workers, narrator=narrator)
+    folders = [out / arm for arm in settings.arms]
+    with WorkerPool(workers) as pool:
+        _draw(pool, folders, settings, base, narrator)
+    whole = [_roll(folder, settings, workers, narrator) for folder in folders]
+    return all(whole)
+
+
+def train_study(out: Path, settings: StudySettings, base: str, *, workers: int, narrator: Narrator) -> None:
+    """The stages up to the trained heads."""
     fix_settings(out, settings, base_fingerprint(base))
     folders = [out / arm for arm in settings.arms]
     with WorkerPool(workers) as pool:
         _collect(pool, folders, settings, narrator)
         _cache(pool, folders, settings, base, narrator)
         _train(pool, folders, settings, base, narrator)
-        _draw(pool, folders, settings, base, narrator)
-    whole = [_roll(folder, settings, workers, narrator) for folder in folders]
-    return all(whole)
 
 
 def _collect(pool: WorkerPool, folders: list[Path], settings: StudySettings, narrator: Narrator) -> None:
