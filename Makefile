@@ -73,7 +73,7 @@ serve-hostile: .venv/.ready ## drift, floods, lockout, descriptors, memory, mixe
 adaptive: .venv/.ready ## adaptive replanning against fixed steps in the embedded scene; resumes; writes runs/adaptive/
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.adaptive
 
-real-time: .venv/.ready ## chunks that join while the robot moves: delays, cost, surprise; resumes; writes docs/results/real_time.md (hours)
+real-time: .venv/.ready ## chunks that join while the robot moves: delays, cost, surprise; resumes; writes docs/results/real_time/ (hours)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.real_time
 
 bounds-study: .venv/.ready ## intervals before and after the conformal correction, CRPS beside flow samples, on held-out LIBERO demonstrations; resumes; writes docs/results/bounds.md (an hour)

@@ -4,6 +4,7 @@ import numpy as np
 
 from lerobot_policy_quantile.calibration.alarm_fit import RecordedEpisode
 from lerobot_policy_quantile.core.levels import quantile_levels
+from lerobot_policy_quantile.studies.doubt import cost
 from lerobot_policy_quantile.studies.doubt.acting import Acted, adaptive_threshold, arm_table
 from lerobot_policy_quantile.studies.doubt.bounds import opening, sections
 from lerobot_policy_quantile.studies.doubt.cost import WorkCost, _kept, cost_table
@@ -86,5 +87,19 @@ def test_what_was_timed_is_kept_and_what_a_kill_left_is_timed_anew(tmp_path):
         return 2
 
     first = _kept(tmp_path / "timed", run)
-    assert _kept(tmp_path / "timed", run) == first >= 0
+    assert _kept(tmp_path / "timed", run) == first
+    assert (first[0] >= 0, first[1]) == (True, 2)
     assert len(made) == 1
+
+
+def test_starting_is_no_part_of_what_an_episode_costs(tmp_path, monkeypatch):
+    """9 seconds to start, 2 per episode of two tasks."""
+    clock = [0.0]
+    monkeypatch.setattr(cost, "_spent", lambda: clock[0])
+
+    def run(name, states):
+        (tmp_path / name).mkdir()
+        clock[0] += 9 + 2 * 2 * len(states)
+        return 2 * len(states)
+
+    assert cost._per_episode(tmp_path, run) == 2

@@ -1,7 +1,8 @@
 """What a study will cost, from a pilot: a few demonstrations, updates and episodes with the shipped base, timed.
 
 The pilot has a folder of its own and uses no initial state that a study is judged on. Times are of processors, so that
-they say the same on a busy machine; starting processes is part of them, which makes them a little too high.
+they say much the same on a busy machine. Updates and episodes are the difference of a shorter and a longer pilot, free
+of what it takes to start processes and to load models.
 """
 
 import json
@@ -30,9 +31,9 @@ from lerobot_policy_quantile.util.files import write_json
 from lerobot_policy_quantile.util.tables import aligned
 
 PILOT = replace(SMALL, tasks=(0, 2), demonstrations=1)
-PILOT_STATES = (20, 21)
+PILOT_STATES = ((20,), (20, 21, 22, 23))
 PILOT_UPDATES = (2, 22)
-"""Of two trainings, whose difference is free of what it takes to start one."""
+"""Of the shorter and the longer pilot."""
 TRAININGS = len(TRAINING_SEEDS) + 1
 ARMS_LIKE_TEN, ARMS_LIKE_FIVE = 2, 3
 """Arms of the acting study that look about as often as fixed ten and as fixed five."""
@@ -91,21 +92,22 @@ def _bounds(pilot: Pilot, size: DoubtSize) -> list[WorkCost]:
 
 
 def _alarm(pilot: Pilot, size: DoubtSize) -> list[WorkCost]:
-    policies, states = policies_of(pilot.study), len(size.fitting) + len(size.judging)
-    each = _kept(
-        pilot.study.out / "alarm" / "timed", lambda: len(episodes(pilot.study, policies, "timed", PILOT_STATES))
+    policies, count = policies_of(pilot.study), len(size.fitting) + len(size.judging)
+    each = _per_episode(
+        pilot.study.out / "alarm", lambda name, states: len(episodes(pilot.study, policies, name, states))
     )
-    return [WorkCost("episodes, three policies asked beside", _tasks(size) * states, each)]
+    return [WorkCost("episodes, three policies asked beside", _tasks(size) * count, each)]
 
 
 def _acting(pilot: Pilot, size: DoubtSize) -> list[WorkCost]:
     policy, tasks = policies_of(pilot.study).quantile[0], len(size.tasks)
 
     def timed(replan: str) -> float:
-        name = f"timed_{replan.partition(':')[2]}"
-        arm = ReplanArm(name, replan)
-        return _kept(
-            pilot.study.out / "acting" / name, lambda: len(run_arm(pilot.study, policy, arm, name, PILOT_STATES)[1])
+        folder = Path(replan.replace(":", "_"))
+        arm = ReplanArm(folder.name, replan)
+        return _per_episode(
+            pilot.study.out / "acting" / folder,
+            lambda name, states: len(run_arm(pilot.study, policy, arm, str(folder / name), states)[1]),
         )
 
     ten, five = timed(TEN), timed(FIVE)
@@ -140,21 +142,35 @@ def _cpu_of_demonstrations(folder: Path) -> float:
 def _cpu_of_updates(pilot: Pilot) -> float:
     """Seconds of a core per update, too high for later ones: every frame is new to the cache of prefixes."""
 
-    def train(updates: int) -> float:
+    def train(updates: int) -> tuple[float, int]:
         study = replace(pilot.study, out=pilot.study.out / f"updates_{updates}")
 
         def run() -> int:
             trained(study, pilot.dataset, updates, first=1)
-            return 1
+            return updates
 
         return _kept(study.out, run)
 
-    few, many = PILOT_UPDATES
-    return (train(many) - train(few)) / (many - few)
+    return _difference(*map(train, PILOT_UPDATES))
 
 
-def _kept(folder: Path, run: Callable[[], int]) -> float:
-    """Seconds of a core per unit, as many as `run` says it made in the folder; written there last.
+def _per_episode(folder: Path, run: Callable[[str, tuple[int, ...]], int]) -> float:
+    """Seconds of a core per episode; `run` is given a name and initial states, and says how many it made."""
+
+    def timed(states: tuple[int, ...]) -> tuple[float, int]:
+        name = f"timed_{len(states)}"
+        return _kept(folder / name, lambda: run(name, states))
+
+    return _difference(*map(timed, PILOT_STATES))
+
+
+def _difference(few: tuple[float, int], many: tuple[float, int]) -> float:
+    """Seconds per unit that the longer pilot has more."""
+    return (many[0] - few[0]) / (many[1] - few[1])
+
+
+def _kept(folder: Path, run: Callable[[], int]) -> tuple[float, int]:
+    """Seconds of a core, and the units that `run` says it made in the folder; written there last.
 
     What a killed pilot left is made anew: going on would cost less than it takes.
     """
@@ -163,8 +179,9 @@ def _kept(folder: Path, run: Callable[[], int]) -> float:
         shutil.rmtree(folder, ignore_errors=True)
         before = _spent()
         made = run()
-        write_json(file, (_spent() - before) / made)
-    return float(json.loads(file.read_text(encoding="utf-8")))
+        write_json(file, [_spent() - before, made])
+    seconds, units = json.loads(file.read_text(encoding="utf-8"))
+    return float(seconds), int(units)
 
 
 def _spent() -> float:

@@ -29,8 +29,9 @@ make real-time
 [Real time](../../explanation/real_time.md) explains the handovers and the measures; a step is 50 ms. Policies come
 straight from the shipped [bases](../../explanation/base.md): in the embedded scene `base` (quantile) and `base_suites`
 (flow), in LIBERO `base_suites`. An L1 head straight from a base answers as the median does: `pause`, `swap` and
-`ensemble` of the median are its rows. Without a delay pausing is swapping. Episodes are paired; 95 % intervals of
-success are Wilson's, of means Student's t over episodes.
+`ensemble` of the median are its rows. Without a delay pausing is swapping. A chunk of ten steps is asked for every five
+steps, or as soon as the last answer is there. Episodes are paired; 95 % intervals of success are Wilson's, of means
+Student's t over episodes.
 """
 
 

@@ -40,6 +40,8 @@ TASKS = {"embedded": (1, 2, 3, 4)}
 """Of other scenes the ten of a LIBERO suite."""
 FIRST_STATE = {"embedded": 0}
 """Of other scenes 20: demonstrations of LIBERO suites are from 20 to 44, proofs from 20 on."""
+REPLAN = "fixed:5"
+"""Half a chunk; `base` by itself asks every three steps, which costs half as much again."""
 PATIENCE = 6000.0
 """Seconds of wall time for one episode; the machine may be busy."""
 
@@ -165,10 +167,10 @@ class JoiningStudy:
         return reports
 
     def _factory(self, policies: Mapping[str, str], handovers: Sequence[str], delays: Sequence[int]) -> JoiningFactory:
-        arms = real_time_arms(policies, ",".join(map(str, delays)), ",".join(handovers), None)
+        arms = real_time_arms(policies, ",".join(map(str, delays)), ",".join(handovers), REPLAN)
         sources = {name: source for name, (source, _) in arms.items()}
         rules = {name: rule for name, (_, rule) in arms.items()}
-        return JoiningFactory(SceneFactory(sources, CAMERA_SIZE, real_time=rules))
+        return JoiningFactory(SceneFactory(sources, CAMERA_SIZE, replan=REPLAN, real_time=rules))
 
     def _run(self, part: str, keys: Sequence[EpisodeKey], factory: JoiningFactory) -> tuple[list[Row], SideFiles]:
         folder = self.out / part
