@@ -16,6 +16,8 @@ from lerobot_policy_quantile.util.files import write_text
 from lerobot_policy_quantile.util.tables import markdown
 
 SHADES = {"pause": "muted", "swap": "l2", "ensemble": "l1", "rank": "quantile", "rtc": "flow"}
+SEAM_SCALE = 1000
+"""In figures: so many units to an action unit."""
 CELLS, COST, PUSHES, SIDES = "cells_{}.json", "cost.json", "pushes.json", "sides.json"
 """Files of the parts."""
 OPENING = """# Real time
@@ -112,8 +114,9 @@ def delay_figure(scene: str, cells: Sequence[Cell]) -> Figure:
     for policy, decoder in dict.fromkeys((cell.name.policy, cell.name.decoder) for cell in cells):
         mine = [cell for cell in cells if (cell.name.policy, cell.name.decoder) == (policy, decoder)]
         delays = [float(cell.name.delay) for cell in mine]
-        seams = [found.value for cell in mine if (found := interval(cell.values("seam")))]
-        for title, axis in (("Seam", Axis(*data_range([0.0, *seams]), "action units")), ("Success", PERCENT)):
+        seams = [SEAM_SCALE * found.value for cell in mine if (found := interval(cell.values("seam")))]
+        seam_axis = Axis(*data_range([0.0, *seams]), "action units / 1000")
+        for title, axis in (("Seam", seam_axis), ("Success", PERCENT)):
             alt = f"{title} over the delay in steps for every handover of {policy}, {decoder}"
             x = Axis(*data_range(delays, least=1.0), "delay, steps")
             panel = Panel(f"{title}: {policy}, {decoder.partition('(')[0]}", x, axis, alt)
@@ -122,7 +125,7 @@ def delay_figure(scene: str, cells: Sequence[Cell]) -> Figure:
                 for cell in (cell for cell in mine if cell.name.handover == handover):
                     won = 100 * sum(cell.successes) / len(cell.successes)
                     seam = interval(cell.values("seam"))
-                    value = won if title == "Success" else seam.value if seam else None
+                    value = won if title == "Success" else SEAM_SCALE * seam.value if seam else None
                     if value is not None:
                         points.append((cell.name.delay, value))
                 if points:

@@ -29,7 +29,7 @@ from lerobot_policy_quantile.studies.two_demo.closed_loop import SameStart
 
 PUSHED = "+push"
 CAMERA_SIZE = VARIANTS["tiny"].image_size
-HANDOVERS = {
+HANDOVERS: dict[str | None, dict[str, tuple[str, ...]]] = {
     "quantile": {"median": ("swap", "rank", "pause", "ensemble"), "shared": ("swap", "rank")},
     "flow": {OWN_DECODER: ("swap", "rtc")},
 }
@@ -84,7 +84,7 @@ class JoiningStudy:
         One decoder of one policy after the other, all its cells from the same start back to back.
         """
         for name, folder in policies.items():
-            for decoder, handovers in HANDOVERS.get(head_of(Path(folder)) or "", POINT_HANDOVERS).items():
+            for decoder, handovers in HANDOVERS.get(head_of(Path(folder)), POINT_HANDOVERS).items():
                 text = decoder if decoder == OWN_DECODER else canonical_text(decoder)
                 cells = [
                     CellName(name, text, handover, delay)
