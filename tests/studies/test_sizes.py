@@ -62,6 +62,16 @@ def test_seeds_come_one_after_the_other_and_can_be_chosen():
             expand(study, WHERE, MINIATURE, wrong)
 
 
+def test_a_study_can_be_run_some_variants_at_a_time():
+    study = load_study("k_sweep")
+    steps = expand(study, WHERE, MINIATURE, [1], ["K21", "K5"])
+    assert labels(steps) == ["K5-1", "K21-1"]
+    (judged,) = (step for step in steps if step.kind == "eval")
+    assert [study_name for study_name, _ in judged.labels] == ["K5#1", "K21#1"]
+    with pytest.raises(ValueError, match="variants of study 'k_sweep' must be one of K5, .*; got 'K2'; did you mean"):
+        expand(study, WHERE, MINIATURE, None, ["K21", "K2"])
+
+
 def test_a_trained_vlm_has_no_prefix_cache():
     size = parse_size("mine", "batch = 4\nbackbone = 'tiny'\nprefix_cache = true\nupdates = 2")
     (step,) = of_kind(expand(load_study("pi05"), WHERE, size, [0]), "train")
@@ -109,6 +119,7 @@ def test_the_command_prints_a_miniature_and_refuses_what_it_lacks(tmp_path):
     assert printed.exit_code == 0, printed.stderr
     assert printed.stdout.count("studies.lean_train") == 21
     assert run("k_sweep", *options, "--seeds", "0").stdout.count("studies.lean_train") == 7
+    assert run("k_sweep", *options, "--variants", "K21, K5").stdout.count("studies.lean_train") == 6
     assert "studies of size 'miniature' are pilot, main" in run("real_robot", *options).stderr
     assert "two sizes" in run("k_sweep", *options, "--small").stderr
     assert "--summary needs --miniature" in run("k_sweep", "--small", "--summary", str(tmp_path)).stderr

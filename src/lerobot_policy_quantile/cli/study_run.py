@@ -57,6 +57,9 @@ def run(
     seeds: Annotated[
         str | None, typer.Option(help="Only these training seeds, such as 0 or 0-1. Default: all of the study.")
     ] = None,
+    variants: Annotated[
+        str | None, typer.Option(help="Only these variants, separated by commas. Default: all of the study.")
+    ] = None,
     parallel: Annotated[
         int | None,
         typer.Option(min=1, help="Trainings at once, sharing the cores. Default: 1; with --miniature one per core."),
@@ -91,8 +94,8 @@ def run(
     with exit_on("study run", ValueError, JournalError, StepFailedError):
         if name is None:
             for each in map(load_study, study_names()):
-                variants = f"{len(each.variants)} variants, seeds {each.seeds}"
-                typer.echo(f"{each.name}: {each.title} ({each.paper}); {variants}")
+                extent = f"{len(each.variants)} variants, seeds {each.seeds}"
+                typer.echo(f"{each.name}: {each.title} ({each.paper}); {extent}")
             return
         if small and miniature:
             raise ValueError("--small and --miniature are two sizes; got both")
@@ -102,7 +105,9 @@ def run(
         require_sound(size.applied(study))
         machine = Machine(device, gpu_memory, processes, workers)
         where = place(study, dataset, out, weights, machine, size=size, dry_run=dry_run)
-        steps = expand(study, where, size, None if seeds is None else parse_numbers("--seeds", seeds))
+        chosen = None if seeds is None else parse_numbers("--seeds", seeds)
+        only = None if variants is None else [each.strip() for each in variants.split(",")]
+        steps = expand(study, where, size, chosen, only)
         if dry_run:
             for step in steps:
                 typer.echo(step.text)

@@ -10,6 +10,7 @@ from lerobot_policy_quantile.evaluation.tables.aggregate import benchmark_of
 from lerobot_policy_quantile.studies.plans import Evaluation, PlanVariant, StudyPlan
 from lerobot_policy_quantile.studies.plans.size import BATCH, PAPER, Size
 from lerobot_policy_quantile.studies.plans.trainings import Training, own_training, shared_training
+from lerobot_policy_quantile.util.names import require_choice
 
 DEMONSTRATIONS = "qhead/demonstrations"
 """Name of the dataset that a study records for itself."""
@@ -101,14 +102,22 @@ Trained = Sequence[tuple[PlanVariant, int]]
 
 
 def expand(
-    study: StudyPlan, where: Where, size: Size = PAPER, seeds: Sequence[int] | None = None
+    study: StudyPlan,
+    where: Where,
+    size: Size = PAPER,
+    seeds: Sequence[int] | None = None,
+    variants: Sequence[str] | None = None,
 ) -> list[StudyCommand]:
-    """The study's commands in order: trainings, evaluations, table. `seeds`: only these training seeds."""
+    """The study's commands in order: trainings, evaluations, table. `seeds`, `variants`: only these of them."""
     study = size.applied(study)
     chosen = range(study.seeds) if seeds is None else seeds
     if not chosen or not set(chosen) <= set(range(study.seeds)):
         raise ValueError(f"seeds must lie in 0..{study.seeds - 1}; got {', '.join(map(str, chosen)) or 'none'}")
-    trained = [(variant, seed) for seed in chosen for variant in study.variants]
+    names = [variant.name for variant in study.variants]
+    for name in variants or ():
+        require_choice(f"variants of study {study.name!r}", name, names)
+    wanted = [variant for variant in study.variants if variants is None or variant.name in variants]
+    trained = [(variant, seed) for seed in chosen for variant in wanted]
     steps = [_collecting(study, where, size)] if _collects(where, size) else []
     steps += _merged(_training(study, where, size, variant, seed) for variant, seed in trained)
     judged = [_evaluation(study, where, size, evaluation, trained) for evaluation in study.evaluations]

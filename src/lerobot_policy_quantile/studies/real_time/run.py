@@ -28,9 +28,11 @@ from lerobot_policy_quantile.studies.real_time.push import PushedScene
 from lerobot_policy_quantile.studies.two_demo.closed_loop import SameStart
 
 PUSHED = "+push"
+WINDOWED = "shared(l=0.4, rho=0.7)"
+"""Shared ranks in the interval that is best in the paper's sampling study (Sec. 4.4)."""
 CAMERA_SIZE = VARIANTS["tiny"].image_size
 HANDOVERS: dict[str | None, dict[str, tuple[str, ...]]] = {
-    "quantile": {"median": ("swap", "rank", "pause", "ensemble"), "shared": ("swap", "rank")},
+    "quantile": {"median": ("swap", "rank", "pause", "ensemble"), WINDOWED: ("swap", "rank")},
     "flow": {OWN_DECODER: ("swap", "rtc")},
 }
 """Head -> decoder -> handovers."""
