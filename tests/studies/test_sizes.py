@@ -67,8 +67,8 @@ def test_a_study_can_be_run_some_variants_at_a_time():
     steps = expand(study, WHERE, MINIATURE, [1], ["K21", "K5"])
     assert labels(steps) == ["K5-1", "K21-1"]
     (judged,) = (step for step in steps if step.kind == "eval")
-    assert [study_name for study_name, _ in judged.labels] == ["K5#1", "K21#1"]
-    with pytest.raises(ValueError, match="variants of study 'k_sweep' must be one of K5, .*; got 'K2'; did you mean"):
+    assert [label for label, _ in judged.labels] == ["K5#1", "K21#1"]
+    with pytest.raises(ValueError, match=r"variants of study 'k_sweep' must be one of K5, .*; got 'K2'; did you mean"):
         expand(study, WHERE, MINIATURE, None, ["K21", "K2"])
 
 

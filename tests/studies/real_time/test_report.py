@@ -5,7 +5,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
-from lerobot_policy_quantile.studies.real_time.cells import CellFile, cells_of
+from lerobot_policy_quantile.evaluation.tables.motion import EpisodeMotion
+from lerobot_policy_quantile.studies.real_time.cells import Cell, CellFile, CellName, cells_of
 from lerobot_policy_quantile.studies.real_time.cost import ReplanCost
 from lerobot_policy_quantile.studies.real_time.measures import PushReport
 from lerobot_policy_quantile.studies.real_time.report import (
@@ -16,8 +17,9 @@ from lerobot_policy_quantile.studies.real_time.report import (
     delay_figure,
     delay_table,
     push_lines,
+    seam_ratio,
     side_lines,
-    target_lines,
+    target_table,
     write_report,
 )
 from lerobot_policy_quantile.util.files import write_json
@@ -51,10 +53,26 @@ def test_a_line_per_cell_with_rates_and_seams(cells):
 
 
 def test_targets_are_held_against_swapping_and_no_delay(cells):
-    lines = target_lines(cells, 4)
-    assert lines[0].startswith("- ours, median, rank: seam 0.20 of swapping's, success +0.0 points")
-    assert "swap: seam 1.00 of swapping's, success -25.0 points" in lines[1]
-    assert target_lines(cells, 6) == []
+    rank, swap = target_table(cells, 4).splitlines()[2:]
+    assert rank == ("| ours | median | rank | 0.20 [0.20, 0.20] | +0 [-49, +49] | 4 | seam reached, success reached |")
+    assert swap.startswith("| ours | median | swap | 1.00 [1.00, 1.00] | -25 [")
+    assert swap.endswith("| 4 | - |")
+    assert target_table(cells, 6) == ""
+
+
+def test_a_ratio_of_seams_is_paired_by_start():
+    """Ratios of 0.5 in pairs of any size: no pair says otherwise. One at 1 among four equal ones: 0.625 +- 0.4."""
+    name, sizes = CellName("ours", "median", "rank", 4), (0.1, 0.2, 0.4, 0.8)
+
+    def cell(seams):
+        motions = [EpisodeMotion(seam, 0, 0, 0, 1, 0) for seam in seams]
+        return Cell(name, "a1", tuple((0, i, 0) for i in range(4)), (True,) * 4, tuple(motions))
+
+    found = seam_ratio(cell([0.5 * size for size in sizes]), cell(sizes))
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
+    found = seam_ratio(cell([0.1, 0.05, 0.05, 0.05]), cell([0.1] * 4))
+    assert (found.value, found.low) == pytest.approx((0.625, 0.625 - 3.182 * 0.125), abs=1e-3)
+    assert seam_ratio(cell(sizes), cell([float("nan")] * 4)) is None
 
 
 def test_cells_are_kept_with_their_episodes_and_told_from_those_of_other_policies(cells, tmp_path):

@@ -1,13 +1,15 @@
 """The study's page and figures, from the files of its parts alone; parts without a file are left out."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lerobot_policy_quantile.drawing.figure import Figure, LegendEntry
 from lerobot_policy_quantile.drawing.svg import PERCENT, Axis, Panel, data_range
-from lerobot_policy_quantile.evaluation.tables.intervals import paired_over_seeds, wilson
+from lerobot_policy_quantile.evaluation.tables.intervals import PairedDifference, paired_over_seeds, wilson
 from lerobot_policy_quantile.evaluation.tables.motion import MEASURES, interval, spelled
 from lerobot_policy_quantile.studies.real_time.cells import Cell, CellFile
 from lerobot_policy_quantile.studies.real_time.cost import DELAY, ReplanCost
@@ -16,6 +18,12 @@ from lerobot_policy_quantile.util.files import write_text
 from lerobot_policy_quantile.util.tables import markdown
 
 SHADES = {"pause": "muted", "swap": "l2", "ensemble": "l1", "rank": "quantile", "rtc": "flow"}
+SEAM_TARGET, SUCCESS_TARGET = 1 / 3, 0.03
+"""Of rank handover: at most this share of swapping's seam, and no more success lost than this against no delay."""
+TARGETS = (
+    "At a delay of {} steps. Targets of rank handover: a seam of at most a third of swapping's, success within 3 points"
+    " of that without delay; judged by the value, beside which the interval is what the episodes can tell."
+)
 SEAM_SCALE = 1000
 """In figures: so many units to an action unit."""
 CELLS, COST, PUSHES, SIDES = "cells_{}.json", "cost.json", "pushes.json", "sides.json"
@@ -50,8 +58,8 @@ def write_report(folder: Path, scenes: Sequence[str]) -> Path:
             figure = delay_figure(scene, cells)
             write_text(folder / f"{figure.name}.svg", figure.svg_file())
             parts.append(f"## Delays: {scene}\n\n![{figure.caption}]({figure.name}.svg)\n\n{delay_table(cells)}")
-            if lines := target_lines(cells, DELAY):
-                parts.append(f"At a delay of {DELAY} steps:\n\n" + "\n".join(lines) + "\n")
+            if table := target_table(cells, DELAY):
+                parts.append(TARGETS.format(DELAY) + "\n\n" + table)
     if costs := _read(folder / COST):
         told = cost_table({name: ReplanCost(**each) for name, each in costs.items()})
         parts.append(
@@ -87,25 +95,49 @@ def delay_table(cells: Sequence[Cell]) -> str:
     return markdown(header, lines)
 
 
-def target_lines(cells: Sequence[Cell], delay: int) -> list[str]:
-    """At a delay: the seam beside that of swapping, and success beside that without delay, paired."""
-    known = {(cell.name.policy, cell.name.decoder, cell.name.handover, cell.name.delay): cell for cell in cells}
-    found = []
-    for (policy, decoder, handover, steps), cell in known.items():
-        at_once = "swap" if handover == "pause" else handover
-        swap, calm = known.get((policy, decoder, "swap", steps)), known.get((policy, decoder, at_once, 0))
-        if steps != delay or swap is None or calm is None or not delay:
+def target_table(cells: Sequence[Cell], delay: int) -> str:
+    """At a delay: the seam beside that of swapping, and success beside that without delay, paired; empty without."""
+    known = {cell.name: cell for cell in cells}
+    header = (
+        "policy",
+        "decoder",
+        "handover",
+        "seam / swapping's",
+        "success, points against delay 0",
+        "pairs",
+        "target",
+    )
+    lines = []
+    for name, cell in known.items():
+        at_once = replace(name, handover="swap" if name.handover == "pause" else name.handover, delay=0)
+        swap, calm = known.get(replace(name, handover="swap")), known.get(at_once)
+        if name.delay != delay or not delay or swap is None or calm is None:
             continue
-        mine, theirs = (interval(each.values("seam")) for each in (cell, swap))
-        ratio = f"seam {mine.value / theirs.value:.2f} of swapping's, " if mine and theirs and theirs.value else ""
-        own, rest = cell.won(), calm.won()
+        ratio, own, rest = seam_ratio(cell, swap), cell.won(), calm.won()
         shared = [(own[start], rest[start]) for start in sorted(own.keys() & rest.keys())]
         lost = paired_over_seeds([shared])
-        found.append(
-            f"- {policy}, {decoder}, {handover}: {ratio}success {100 * lost.value:+.1f} points"
-            f" [{100 * lost.low:+.1f}, {100 * lost.high:+.1f}] against delay 0 ({len(shared)} pairs)"
-        )
-    return found
+        seam = "-" if ratio is None else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+        success = f"{100 * lost.value:+.0f} [{100 * lost.low:+.0f}, {100 * lost.high:+.0f}]"
+        target = "-" if name.handover != "rank" else _verdict(ratio, lost)
+        lines.append((name.policy, name.decoder, name.handover, seam, success, str(len(shared)), target))
+    return markdown(header, lines) if lines else ""
+
+
+def seam_ratio(cell: Cell, swap: Cell) -> PairedDifference | None:
+    """Mean seam of a cell over that of swapping from the same starts; the interval is linear in the pairs."""
+    ours, theirs = (dict(zip(each.starts, each.values("seam"), strict=True)) for each in (cell, swap))
+    pairs = [(ours[start], theirs[start]) for start in ours.keys() & theirs.keys()]
+    pairs = sorted(pair for pair in pairs if all(map(math.isfinite, pair)))
+    usual = math.fsum(each for _, each in pairs) / len(pairs) if pairs else 0.0
+    if not usual:
+        return None
+    ratio = math.fsum(own for own, _ in pairs) / len(pairs) / usual
+    return interval([ratio + (own - ratio * other) / usual for own, other in pairs])
+
+
+def _verdict(ratio: PairedDifference | None, lost: PairedDifference) -> str:
+    seam = "seam -" if ratio is None else f"seam {'reached' if ratio.value <= SEAM_TARGET else 'not reached'}"
+    return f"{seam}, success {'reached' if lost.value >= -SUCCESS_TARGET else 'not reached'}"
 
 
 def delay_figure(scene: str, cells: Sequence[Cell]) -> Figure:
