@@ -70,7 +70,8 @@ def test_every_handover_at_every_delay_on_the_same_starts_and_nothing_twice(mach
     study(tmp_path).delays_in(SCENE, POLICIES, kept)
     assert len(machine.asked) == 11 * 8, "all of it is kept"
     study(tmp_path, delays=(0, 2, 4)).delays_in(SCENE, POLICIES, kept)
-    assert {key.policy.rpartition("-")[2] for key in machine.asked[11 * 8 :]} == {"2"}
+    later = {(key.decoder.partition("(")[0], key.policy.rpartition("/")[2]) for key in machine.asked[11 * 8 :]}
+    assert later == {*(("median", f"{how}-2") for how in ("swap", "rank", "pause", "ensemble")), ("shared", "rank-2")}
 
 
 def test_of_a_stopped_run_the_whole_cells_are_kept(machine, tmp_path):

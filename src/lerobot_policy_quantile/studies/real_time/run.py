@@ -23,6 +23,7 @@ from lerobot_policy_quantile.evaluation.side_files import SideFiles
 from lerobot_policy_quantile.evaluation.whole_run import JOURNAL, SIDE, run_whole
 from lerobot_policy_quantile.scenes.embedded import EmbeddedScene
 from lerobot_policy_quantile.studies.real_time.cells import Cell, CellFile, CellName, Start, cells_of
+from lerobot_policy_quantile.studies.real_time.cost import DELAY
 from lerobot_policy_quantile.studies.real_time.measures import PushReport, Watched, changed_side, push_report
 from lerobot_policy_quantile.studies.real_time.push import PushedScene
 from lerobot_policy_quantile.studies.two_demo.closed_loop import SameStart
@@ -38,6 +39,8 @@ HANDOVERS: dict[str | None, dict[str, tuple[str, ...]]] = {
 """Head -> decoder -> handovers."""
 POINT_HANDOVERS = {OWN_DECODER: ("swap", "pause", "ensemble")}
 """Those of other heads."""
+JUDGED = (0, DELAY)
+"""Delays at which swapping is run with other decoders and heads than the median, for targets to be held against."""
 TASKS = {"embedded": (1, 2, 3, 4)}
 """Of other scenes the ten of a LIBERO suite."""
 FIRST_STATE = {"embedded": 0}
@@ -92,7 +95,8 @@ class JoiningStudy:
                     CellName(name, text, handover, delay)
                     for handover in handovers
                     for delay in self.delays
-                    if delay or handover != "pause"  # without a delay pausing is swapping
+                    if (delay or handover != "pause")  # without a delay pausing is swapping
+                    and (delay in JUDGED or handover != "swap" or decoder == "median")
                 ]
                 self._run_cells(scene, {name: folder}, cells, kept)
 
