@@ -3,14 +3,16 @@
     python -m scripts.real_time
     python -m scripts.real_time --parts embedded,sides --episodes 8 --out runs/try --into runs/try/page
 
-Parts: embedded and libero_object (every handover at every delay), cost (a replan's passes and time), pushes (surprise
-after the object was pushed), sides (which side of the obstacle; trains its policy first). Each keeps its results in a
-small file in --into, from which the page is drawn: what is there, of the same policies, is not run again.
+Parts: embedded and libero_object (every handover at every delay), fine_tuned (heads trained on fifty demonstrations of
+LIBERO-Object, which it makes first; without delay and with the one that targets are for), cost (a replan's passes and
+time), pushes (surprise after the object was pushed), sides (which side of the obstacle; trains its policy first). Each
+keeps its results in a small file in --into, from which the page is drawn: what is there, of the same policies, is not
+run again.
 """
 
 import argparse
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -19,17 +21,24 @@ from lerobot_policy_quantile.evaluation.engine import EngineError
 from lerobot_policy_quantile.evaluation.journal import JournalError
 from lerobot_policy_quantile.evaluation.plan import parse_numbers
 from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
+from lerobot_policy_quantile.studies.plan_run import StepFailedError
 from lerobot_policy_quantile.studies.real_time import report
 from lerobot_policy_quantile.studies.real_time.cost import DELAY, replan_costs
-from lerobot_policy_quantile.studies.real_time.policies import SUITE, base_policies, obstacle_policy
-from lerobot_policy_quantile.studies.real_time.run import JoiningStudy
+from lerobot_policy_quantile.studies.real_time.policies import (
+    SUITE,
+    base_policies,
+    fine_tuned_policies,
+    obstacle_policy,
+)
+from lerobot_policy_quantile.studies.real_time.run import FINE_TUNED_HANDOVERS, JUDGED, JoiningStudy
 from lerobot_policy_quantile.util.files import write_json
 from lerobot_policy_quantile.util.names import require_choice
 from lerobot_policy_quantile.util.processes import share_cores
 from lerobot_policy_quantile.util.progress import Narrator
 
 SCENES = ("embedded", SUITE)
-PARTS = (*SCENES, "cost", "pushes", "sides")
+FINE_TUNED = "fine_tuned"
+PARTS = (*SCENES, FINE_TUNED, "cost", "pushes", "sides")
 
 
 def run_part(part: str, study: JoiningStudy, into: Path) -> None:
@@ -37,6 +46,10 @@ def run_part(part: str, study: JoiningStudy, into: Path) -> None:
     policies = base_policies(study.out)
     if part in SCENES:
         study.delays_in(part, policies[part], report.cell_file(into, part))
+    elif part == FINE_TUNED:
+        heads = fine_tuned_policies(study.out / "policies", study.workers, study.notes)
+        judged = replace(study, delays=JUDGED)
+        judged.delays_in(SUITE, heads, report.cell_file(into, part), FINE_TUNED_HANDOVERS, part)
     elif part == "cost":
         costs = replan_costs(policies[SUITE])
         write_json(into / report.COST, {name: asdict(cost) for name, cost in costs.items()})
@@ -69,11 +82,11 @@ def main() -> int:
         for part in options.parts.split(","):
             notes.print(f"part {part}", markup=False)
             run_part(part, study, options.into)
-    except (UnfinishedError, JournalError, EngineError, ValueError) as error:
+    except (UnfinishedError, JournalError, EngineError, StepFailedError, ValueError) as error:
         notes.print(str(error), markup=False)
         return 1
     finally:
-        notes.print(f"wrote {report.write_report(options.into, SCENES)}", markup=False)
+        notes.print(f"wrote {report.write_report(options.into, (*SCENES, FINE_TUNED))}", markup=False)
     return 0
 
 

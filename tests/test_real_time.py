@@ -11,8 +11,9 @@ from lerobot.rollout.inference.rtc import supports_rtc_inference
 from torch import Tensor
 
 from lerobot_policy_quantile.core.decoders import Handover
-from lerobot_policy_quantile.core.decoders.handover import SCHEDULES, handover_weights
+from lerobot_policy_quantile.core.decoders.handover import LEROBOT_SCHEDULES, handover_weights
 from lerobot_policy_quantile.modeling_quantile import QuantilePolicy
+from lerobot_policy_quantile.policy.real_time import relaxation
 from lerobot_policy_quantile.processor_quantile import make_quantile_pre_post_processors
 from tests.support.command_line import BIN, run
 from tests.support.datasets import TASK
@@ -70,6 +71,16 @@ def test_schedule_and_horizon_are_lerobots(policy):
         policy.config.rtc_config = None
     assert torch.equal(chunk[0, 6:], own[0, 6:])
     assert not torch.equal(chunk[0, 5, :2], own[0, 5, :2])
+
+
+def test_without_a_configuration_the_left_over_fades_and_guidance_is_lerobots(policy, flow):
+    assert relaxation(policy.config) == ("fade", policy.config.chunk_size)
+    assert relaxation(flow.config) == ("linear", RTCConfig().execution_horizon)
+    policy.config.rtc_config = RTCConfig(prefix_attention_schedule=RTCAttentionSchedule.EXP, execution_horizon=4)
+    try:
+        assert relaxation(policy.config) == ("exp", 4)
+    finally:
+        policy.config.rtc_config = None
 
 
 def test_zeros_that_lerobot_fills_up_with_are_no_left_over(policy):
@@ -180,7 +191,7 @@ def test_lerobots_rollout_runs_in_real_time(tmp_path, head):
     assert "RTC inference error" not in text
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", LEROBOT_SCHEDULES)
 @pytest.mark.parametrize(("start", "end", "total"), [(0, 10, 10), (4, 10, 10), (4, 6, 10), (8, 6, 10), (3, 12, 10)])
 def test_weights_are_lerobots(schedule, start, end, total):
     theirs = RTCProcessor(RTCConfig(prefix_attention_schedule=RTCAttentionSchedule[schedule.upper()]))

@@ -51,8 +51,9 @@ class RealTimeRequest:
                 *(config.chunk_size, delay),
             )
             delay = config.chunk_size - 1
-        horizon = settings.execution_horizon if self.execution_horizon is None else self.execution_horizon
-        return [handover_of(row, delay, settings, horizon) for row in left.unbind()]
+        schedule, horizon = relaxation(config)
+        horizon = horizon if self.execution_horizon is None else self.execution_horizon
+        return [handover_of(row, delay, schedule, horizon) for row in left.unbind()]
 
     def _left_over(self, rows: int, action_dim: int) -> Float[Tensor, "b t d"]:
         left = cast(Tensor, self.prev_chunk_left_over).detach().cpu().float()
@@ -67,15 +68,18 @@ class RealTimeRequest:
         return left
 
 
-def handover_of(
-    left_over: Float[Tensor, "t d"], delay: int, settings: RTCConfig, horizon: int | None = None
-) -> Handover | None:
-    """A row's handover with LeRobot's settings; None if nothing is left over."""
+def relaxation(config: QuantileConfig) -> tuple[Schedule, int]:
+    """Schedule and horizon: `rtc_config`'s; without one ours, over the whole chunk, for guidance LeRobot's."""
+    if config.rtc_config is None and config.head != "flow":
+        return "fade", config.chunk_size
+    settings = config.rtc_config or RTCConfig()
+    return cast(Schedule, settings.prefix_attention_schedule.value.lower()), settings.execution_horizon
+
+
+def handover_of(left_over: Float[Tensor, "t d"], delay: int, schedule: Schedule, horizon: int) -> Handover | None:
+    """A row's handover; None if nothing is left over."""
     left_over = without_padding(left_over)
-    if not len(left_over):
-        return None
-    schedule = cast(Schedule, settings.prefix_attention_schedule.value.lower())
-    return Handover(left_over, delay, schedule, settings.execution_horizon if horizon is None else horizon)
+    return Handover(left_over, delay, schedule, horizon) if len(left_over) else None
 
 
 def normalised_handover(left_over: Any, delay: int, processor: Any, config: QuantileConfig) -> Handover | None:
@@ -87,9 +91,7 @@ def normalised_handover(left_over: Any, delay: int, processor: Any, config: Quan
         raise ValueError("left_over must be finite; got NaN or infinity")
     step = next(step for step in processor.steps if isinstance(step, NormalizerProcessorStep))
     normalised = step(create_transition(action=left))[TransitionKey.ACTION]
-    settings = config.rtc_config or RTCConfig()
-    schedule = cast(Schedule, settings.prefix_attention_schedule.value.lower())
-    return Handover(normalised.cpu(), delay, schedule, settings.execution_horizon) if len(left) else None
+    return Handover(normalised.cpu(), delay, *relaxation(config)) if len(left) else None
 
 
 def predict_towards(

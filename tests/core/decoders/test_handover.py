@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lerobot_policy_quantile.core.decoders import PRESETS, Decoded, Decoder, Handover, hand_over, parse_decoder
-from lerobot_policy_quantile.core.decoders.handover import SCHEDULES, HandedOver, without_padding
+from lerobot_policy_quantile.core.decoders.handover import SCHEDULES, HandedOver, handover_weights, without_padding
 from lerobot_policy_quantile.core.episode import episodes_from_seeds
 from lerobot_policy_quantile.core.quantile_function import QuantileFunction
 from tests.core.decoders.test_composition import preset
@@ -137,6 +137,11 @@ def test_ranks_relax_from_the_left_overs_to_the_decoders():
     torch.testing.assert_close(result.actions[0, :, 0], 2 * expected - 1)
 
 
+def test_our_own_weights_begin_high_and_fade_fast():
+    weights = handover_weights("fade", 4, 8, 10)
+    torch.testing.assert_close(weights, torch.tensor([1, 1, 1, 1, 0.85, 0.2975, 0.104125, 0.03644375, 0, 0]))
+
+
 def test_a_short_rest_relaxes_over_the_horizon():
     """As above with two left-over steps, both frozen: their distance of ranks, 0.4, is carried on and relaxes."""
     levels = torch.linspace(0.025, 0.975, 21)
@@ -210,7 +215,7 @@ def test_surprise_is_the_distance_from_the_interval_in_its_widths():
             r"within \+-20; got 57.3: were they made for another",
         ),
         ({"left_over": torch.zeros(2, 2), "delay": -1}, r"delay must be 0 or more steps; got -1"),
-        ({"left_over": torch.zeros(2, 2), "schedule": "cubic"}, r"schedule must be one of zeros, ones"),
+        ({"left_over": torch.zeros(2, 2), "schedule": "cubic"}, r"schedule must be one of fade, zeros, ones"),
     ],
 )
 def test_a_bad_handover_is_refused(settings, message):

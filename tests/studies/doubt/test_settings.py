@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lerobot_policy_quantile.studies.doubt.policies import PLAN, _size, training_steps
+from lerobot_policy_quantile.studies.demonstrated import size_of, training_steps
+from lerobot_policy_quantile.studies.doubt.policies import PLAN, TRAININGS
 from lerobot_policy_quantile.studies.doubt.settings import (
     ACTING_SUITE,
     FITTED_ON,
@@ -38,7 +39,8 @@ def test_there_are_as_many_episodes_as_promised():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_three_seeds_of_the_quantile_head_and_one_flow_head_are_trained_alike(seed):
-    steps = {step.name: step for step in training_steps(Where(1000, "out", "data", lean=True), _size(1500))}
+    where, size = Where(1000, "out", "data", lean=True), size_of(PLAN, 1500)
+    steps = {step.name: step for step in training_steps(PLAN, TRAININGS, where, size)}
     assert list(steps) == ["quantile-0", "flow-0", "quantile-1", "quantile-2"]
     step = steps[f"quantile-{seed}"]
     assert step.folder == f"out/{PLAN.name}/train/quantile-{seed}"

@@ -1,4 +1,4 @@
-"""The study's policies: what its page says of an L1 head straight from a base."""
+"""The study's policies: what its page says of an L1 head straight from a base; which states heads are trained on."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,8 @@ from lerobot_policy_quantile.adapters.factory import SceneFactory
 from lerobot_policy_quantile.contract import OWN_DECODER, Observation
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.pretraining.suite_proof import head_folders
+from lerobot_policy_quantile.studies.real_time.policies import PLAN, SUITE, TRAINED_ON
+from lerobot_policy_quantile.studies.real_time.run import FINE_TUNED_HANDOVERS, FIRST_STATE
 
 
 @pytest.mark.parametrize("base", ["base", "base_suites"])
@@ -22,3 +24,9 @@ def test_an_l1_head_straight_from_a_base_answers_as_the_median_does(base, tmp_pa
         found.append(chunk.actions)
     assert np.abs(found[0]).max() > 0.01
     np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+
+
+def test_heads_are_fine_tuned_on_other_states_than_those_they_are_judged_on():
+    judged = range(FIRST_STATE[SUITE], FIRST_STATE[SUITE] + 10)
+    assert not set(TRAINED_ON) & set(judged)
+    assert {variant.policy.get("head", "quantile") for variant in PLAN.variants} == set(FINE_TUNED_HANDOVERS)

@@ -18,8 +18,13 @@ from lerobot_policy_quantile.core._devices import send
 from lerobot_policy_quantile.core.decoders.composition import Decoded, Decoder
 from lerobot_policy_quantile.core.quantile_function import SMALLEST_GAP, QuantileFunction
 
-Schedule = Literal["zeros", "ones", "linear", "exp"]
-SCHEDULES: tuple[Schedule, ...] = ("zeros", "ones", "linear", "exp")
+Schedule = Literal["fade", "zeros", "ones", "linear", "exp"]
+LEROBOT_SCHEDULES: tuple[Schedule, ...] = ("zeros", "ones", "linear", "exp")
+SCHEDULES: tuple[Schedule, ...] = ("fade", *LEROBOT_SCHEDULES)
+
+FADE_FROM, FADE = 0.85, 0.35
+"""Weight of the left-over in the first step after the delay, and what is left of a weight one step later. LeRobot's
+schedules are made for chunks of fifty steps; in chunks of ten they hold on to the old plan for too long."""
 
 FARTHEST = 20.0
 """Normalised actions beyond this belong to another action space: q01 and q99 of the data are at -1 and 1."""
@@ -31,13 +36,13 @@ class Handover:
 
     left_over  normalised actions from the step of the observation on; rows beyond the chunk are ignored
     delay      steps that will have been executed when the new chunk is ready: these are kept as they are
-    schedule   weight of the left-over after the delay, as in LeRobot's RTC
+    schedule   weight of the left-over after the delay: ours, or one of LeRobot's RTC
     horizon    the step at which the weight has reached zero, at most the chunk's length
     """
 
     left_over: Float[Tensor, "t d"]
     delay: int = 0
-    schedule: Schedule = "linear"
+    schedule: Schedule = "fade"
     horizon: int = 10
 
     def __post_init__(self) -> None:
@@ -101,7 +106,8 @@ class HandedOver(NamedTuple):
 def handover_weights(schedule: Schedule, start: int, end: int, total: int) -> Float[Tensor, " h"]:
     """LeRobot's prefix weights: ones up to `start`, zeros from `end` on, the schedule between them.
 
-    A linear ramp ends one step before it would touch 1 or 0; the exponential one is w (e^w - 1) / (e - 1).
+    A linear ramp ends one step before it would touch 1 or 0; the exponential one is w (e^w - 1) / (e - 1). Ours,
+    `fade`, is 0.85 x 0.35^i in the i-th step from `start` on: a small seam, soon forgotten.
     """
     start = min(start, end)
     step = torch.arange(total, dtype=torch.float32)
@@ -109,6 +115,8 @@ def handover_weights(schedule: Schedule, start: int, end: int, total: int) -> Fl
         return (step < start).float()
     if schedule == "ones":
         return (step < end).float()
+    if schedule == "fade":
+        return torch.where(step < start, 1.0, torch.where(step < end, FADE_FROM * FADE ** (step - start), 0.0))
     ramp = (end - step) / (end - start + 1)
     if schedule == "exp":
         ramp = ramp * torch.expm1(ramp) / torch.expm1(torch.tensor(1.0))

@@ -18,12 +18,11 @@ from lerobot_policy_quantile.calibration.run import CalibrationSettings, calibra
 from lerobot_policy_quantile.scenes.suite_folder import CARD
 from lerobot_policy_quantile.studies.doubt.acting import FIVE, TEN, ReplanArm, run_arm
 from lerobot_policy_quantile.studies.doubt.alarm_study import episodes
-from lerobot_policy_quantile.studies.doubt.policies import demonstrations, policies_of, trained
+from lerobot_policy_quantile.studies.doubt.policies import TRAININGS, demonstrations, policies_of, trained
 from lerobot_policy_quantile.studies.doubt.settings import (
     SMALL,
     SUITES,
     TRAINED_ON,
-    TRAINING_SEEDS,
     DoubtSize,
     DoubtStudy,
 )
@@ -34,7 +33,6 @@ PILOT = replace(SMALL, tasks=(0, 2), demonstrations=1)
 PILOT_STATES = ((20,), (20, 21, 22, 23))
 PILOT_UPDATES = (2, 22)
 """Of the shorter and the longer pilot."""
-TRAININGS = len(TRAINING_SEEDS) + 1
 ARMS_LIKE_TEN, ARMS_LIKE_FIVE = 2, 3
 """Arms of the acting study that look about as often as fixed ten and as fixed five."""
 
@@ -70,7 +68,7 @@ def estimate(part: str, study: DoubtStudy) -> list[WorkCost]:
     pilot, size = Pilot(small, dataset, _cpu_of_demonstrations(dataset.parent)), study.size
     shared = [
         WorkCost("demonstrations to train on", _tasks(size) * size.demonstrations, pilot.per_demonstration),
-        WorkCost("updates", TRAININGS * size.updates, _cpu_of_updates(pilot)),
+        WorkCost("updates", len(TRAININGS) * size.updates, _cpu_of_updates(pilot)),
     ]
     return shared + PARTS[part](pilot, size)
 

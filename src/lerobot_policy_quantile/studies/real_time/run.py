@@ -25,6 +25,7 @@ from lerobot_policy_quantile.scenes.embedded import EmbeddedScene
 from lerobot_policy_quantile.studies.real_time.cells import Cell, CellFile, CellName, Start, cells_of
 from lerobot_policy_quantile.studies.real_time.cost import DELAY
 from lerobot_policy_quantile.studies.real_time.measures import PushReport, Watched, changed_side, push_report
+from lerobot_policy_quantile.studies.real_time.policies import SUITE
 from lerobot_policy_quantile.studies.real_time.push import PushedScene
 from lerobot_policy_quantile.studies.two_demo.closed_loop import SameStart
 
@@ -32,19 +33,24 @@ PUSHED = "+push"
 WINDOWED = "shared(l=0.4, rho=0.7)"
 """Shared ranks in the interval that is best in the paper's sampling study (Sec. 4.4)."""
 CAMERA_SIZE = VARIANTS["tiny"].image_size
-HANDOVERS: dict[str | None, dict[str, tuple[str, ...]]] = {
+Handovers = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""Head -> decoder -> handovers."""
+HANDOVERS: Handovers = {
     "quantile": {"median": ("swap", "rank", "pause", "ensemble"), WINDOWED: ("swap", "rank")},
     "flow": {OWN_DECODER: ("swap", "rtc")},
 }
-"""Head -> decoder -> handovers."""
-POINT_HANDOVERS = {OWN_DECODER: ("swap", "pause", "ensemble")}
-"""Those of other heads."""
+FINE_TUNED_HANDOVERS: Handovers = {
+    "quantile": {"median": ("swap", "rank")},
+    "l1": {OWN_DECODER: ("swap",)},
+    "flow": {OWN_DECODER: ("swap", "rtc")},
+}
+"""Of fine-tuned heads."""
 JUDGED = (0, DELAY)
 """Delays at which swapping is run with other decoders and heads than the median, for targets to be held against."""
 TASKS = {"embedded": (1, 2, 3, 4)}
 """Of other scenes the ten of a LIBERO suite."""
-FIRST_STATE = {"embedded": 0}
-"""Of other scenes 20: demonstrations of LIBERO suites are from 20 to 44, proofs from 20 on."""
+FIRST_STATE = {"embedded": 0, SUITE: 20}
+"""Of the ten in LIBERO none is among the states of the heads' demonstrations."""
 REPLAN = "fixed:5"
 """Half a chunk; `base` by itself asks every three steps, which costs half as much again."""
 PATIENCE = 6000.0
@@ -83,13 +89,21 @@ class JoiningStudy:
     workers: int
     notes: Console
 
-    def delays_in(self, scene: str, policies: Mapping[str, str], kept: CellFile) -> None:
+    def delays_in(
+        self,
+        scene: str,
+        policies: Mapping[str, str],
+        kept: CellFile,
+        handed: Handovers = HANDOVERS,
+        part: str | None = None,
+    ) -> None:
         """Every policy, decoder, handover and delay in a scene, on the same episodes; what is kept is not run again.
 
-        One decoder of one policy after the other, all its cells from the same start back to back.
+        One decoder of one policy after the other, all its cells from the same start back to back. `part`: folder of the
+        journal; None: the scene's.
         """
         for name, folder in policies.items():
-            for decoder, handovers in HANDOVERS.get(head_of(Path(folder)), POINT_HANDOVERS).items():
+            for decoder, handovers in handed[head_of(Path(folder)) or ""].items():
                 text = decoder if decoder == OWN_DECODER else canonical_text(decoder)
                 cells = [
                     CellName(name, text, handover, delay)
@@ -98,9 +112,11 @@ class JoiningStudy:
                     if (delay or handover != "pause")  # without a delay pausing is swapping
                     and (delay in JUDGED or handover != "swap" or decoder == "median")
                 ]
-                self._run_cells(scene, {name: folder}, cells, kept)
+                self._run_cells(part or scene, scene, {name: folder}, cells, kept)
 
-    def _run_cells(self, scene: str, policies: Mapping[str, str], cells: Sequence[CellName], kept: CellFile) -> None:
+    def _run_cells(
+        self, part: str, scene: str, policies: Mapping[str, str], cells: Sequence[CellName], kept: CellFile
+    ) -> None:
         handovers = list(dict.fromkeys(cell.handover for cell in cells))
         factory, starts = self._factory(policies, handovers, self.delays), self._starts(scene)
         weights = {cell: _weights(factory, cell.arm) for cell in cells}
@@ -113,13 +129,13 @@ class JoiningStudy:
             for cell in missing
         ]
         try:
-            self._run(scene, keys, factory)
+            self._run(part, keys, factory)
         finally:  # of a stopped run the cells that are whole
-            kept.add(cell for cell in self._finished(scene) if cell.name in missing and cell.starts == starts)
+            kept.add(cell for cell in self._finished(part) if cell.name in missing and cell.starts == starts)
 
     def _starts(self, scene: str) -> tuple[Start, ...]:
         tasks = TASKS.get(scene, tuple(range(10)))
-        first, each = FIRST_STATE.get(scene, 20), math.ceil(self.episodes / len(tasks))
+        first, each = FIRST_STATE[scene], math.ceil(self.episodes / len(tasks))
         return tuple((task, index, 0) for task in tasks for index in range(first, first + each))
 
     def _finished(self, part: str) -> list[Cell]:
