@@ -87,7 +87,7 @@ class QuantileConfig(PreTrainedConfig):  # type: ignore[misc]
     n_action_steps: int = 10  # steps executed before replanning, at most chunk_size
     decoder: str = "median"  # a decoder preset, such as "shared(l=0.2, rho=0.9)"
     grippers: list[int] | None = None  # action dimensions that open and close; null: as the dataset's action names tell
-    rtc_config: RTCConfig | None = None  # how a chunk takes over from the last one; null: LeRobot's defaults
+    rtc_config: RTCConfig | None = None  # LeRobot's schedule of a chunk's taking over from the last one; null: ours
     episode_seed: int = 0  # seed of the first episode after loading; the next episodes count up
 
     # Inputs
