@@ -95,9 +95,9 @@ def test_the_page_has_the_parts_that_have_files(cells, tmp_path):
     cell_file(tmp_path, "embedded").add(cells)
     write_json(tmp_path / COST, {"quantile": asdict(ReplanCost(1, 12.34, 12.5))})
     page = write_report(tmp_path, ("embedded", "libero_object")).read_text()
-    assert "## Delays: embedded" in page
+    assert "## Delays: embedded scene" in page
     assert "## Cost of a replan" in page
-    assert "libero_object" not in page
+    assert "real_time_libero_object" not in page
     assert "## Surprise" not in page
     assert "real_time_embedded.svg" in page
     assert (tmp_path / "real_time_embedded.svg").is_file()
