@@ -38,7 +38,8 @@ from lerobot_policy_quantile.util.progress import Narrator
 
 SCENES = ("embedded", SUITE)
 FINE_TUNED = "fine_tuned"
-PARTS = (*SCENES, FINE_TUNED, "cost", "pushes", "sides")
+JOINED = (*SCENES, FINE_TUNED)
+PARTS = (*JOINED, "cost", "pushes", "sides")
 
 
 def run_part(part: str, study: JoiningStudy, into: Path) -> None:
@@ -59,6 +60,8 @@ def run_part(part: str, study: JoiningStudy, into: Path) -> None:
     else:
         folder = obstacle_policy(study.out / "two_demo", study.workers, Narrator(study.notes))
         write_json(into / report.SIDES, study.sides({"quantile": folder}, DELAY))
+    if part in JOINED and (seams := study.seams(part, DELAY)) is not None:
+        report.keep_seams(into, part, seams)
 
 
 def main() -> int:
@@ -86,7 +89,7 @@ def main() -> int:
         notes.print(str(error), markup=False)
         return 1
     finally:
-        notes.print(f"wrote {report.write_report(options.into, (*SCENES, FINE_TUNED))}", markup=False)
+        notes.print(f"wrote {report.write_report(options.into, JOINED)}", markup=False)
     return 0
 
 

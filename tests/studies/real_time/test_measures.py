@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from lerobot_policy_quantile.studies.real_time.measures import Watched, changed_side, push_report
+from lerobot_policy_quantile.studies.real_time.measures import (
+    Watched,
+    changed_side,
+    push_report,
+    seam_report,
+)
 
 PLANE, AHEAD = np.array([1.0, 0.0, 0.0]), np.array([1.0, 0.0])
 
@@ -38,3 +43,26 @@ def test_episodes_without_a_push_are_left_out():
     calm = [watched(np.nan, 0.1, 0.1)]
     with pytest.raises(ValueError, match="pushed must hold episodes that went on after their push; got none of 1"):
         push_report([(-1, watched(np.nan, 0.5, 0.5))], calm)
+
+
+def test_seams_inside_the_new_law_are_told_from_those_that_it_cuts_short():
+    """Law from -1 to 1 around its median 0 in two motion coordinates. Old plans at 0.5 and 3 at the second step of the
+    chunk; executed are 0.4 (a fifth of the way is jumped) and 1, the law's edge (two thirds of the way)."""
+    law = np.tile(np.array([-1.0, 0.0, 1.0]), (1, 4, 3, 1))
+    actions = np.zeros((5, 3))
+    actions[3] = 0.4, 1.0, -1.0
+    arrays = {
+        "query_steps": np.array([2]),
+        "quantiles": law,
+        "actions": actions,
+        "grippers": np.array([2]),
+        "seam_steps": np.array([3]),
+        "seam_jumps": np.array([[0.1, 2.0, 0.0]]),
+    }
+    found = seam_report([arrays], delay=1, median=1)
+    assert (found.coordinates, found.inside) == (2, 0.5)
+    assert (found.inside_ratio, found.outside_ratio) == pytest.approx((0.2, 2 / 3))
+    inside = {**arrays, "seam_jumps": np.array([[0.1, 0.0, 0.0]])}
+    assert seam_report([inside], delay=1, median=1).outside_ratio is None
+    with pytest.raises(ValueError, match="must have a seam"):
+        seam_report([{**arrays, "seam_steps": np.zeros(0, int), "seam_jumps": np.zeros((0, 3))}], 1, 1)

@@ -1,8 +1,10 @@
-"""What the study asks of an episode: whether it kept its side of the obstacle, and whether surprise told of a push.
+"""What the study asks of an episode: whether it kept its side of the obstacle, whether surprise told of a push, where
+seams come from.
 
 Axes: n step, q query.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +19,8 @@ WINDOW = 20
 """Steps after a push in which surprise may tell of it."""
 ALARM = 0.95
 """Quantile of undisturbed surprise above which an alarm is raised."""
+ROUNDING = 1e-6
+"""Of actions."""
 
 
 def changed_side(path: Float[Array, "n 3"], plane: Float[Array, "3"], ahead: Float[Array, "2"]) -> bool | None:
@@ -86,3 +90,40 @@ def push_report(pushed: list[tuple[int, Watched]], calm: list[Watched]) -> PushR
         len(waits) / len(pairs),
         float(np.median(waits)) if waits else float("nan"),
     )
+
+
+@dataclass(frozen=True)
+class SeamReport:
+    """Seams of rank handover under the median, beside what swapping would have done at the same queries."""
+
+    coordinates: int
+    """Motion coordinates of all seams."""
+    inside: float
+    """Share of them in which the old plan lay inside the new law's learned levels."""
+    inside_ratio: float | None
+    """There: mean jump over the mean jump to the new median; None without any."""
+    outside_ratio: float | None
+    """Where it lay outside: the law keeps the new chunk from going all the way."""
+
+
+def seam_report(episodes: Sequence[Mapping[str, Array]], delay: int, median: int) -> SeamReport:
+    """From side files of episodes with rank handover and this delay; `median`: number of the median's level.
+
+    The executed action lies between the new median and the old plan's action, so the jump tells where that was.
+    """
+    jumps, whole, inside = [], [], []
+    for arrays in episodes:
+        quantiles = dict(zip(arrays["query_steps"].tolist(), arrays["quantiles"], strict=False))
+        motion = np.delete(np.arange(arrays["actions"].shape[1]), arrays["grippers"])
+        for step, jump in zip(arrays["seam_steps"].tolist(), arrays["seam_jumps"][:, motion], strict=True):
+            law, new = quantiles[step - delay][delay, motion], arrays["actions"][step, motion]
+            own = law[:, median]
+            old = new + np.where(new >= own, jump, -jump)
+            jumps.append(jump)
+            whole.append(np.abs(old - own))
+            inside.append((old >= law[:, 0] - ROUNDING) & (old <= law[:, -1] + ROUNDING))
+    if not jumps:
+        raise ValueError("episodes must have a seam; got none")
+    jumped, wholly, within = np.concatenate(jumps), np.concatenate(whole), np.concatenate(inside)
+    ratios = [float(jumped[at].sum() / wholly[at].sum()) if wholly[at].any() else None for at in (within, ~within)]
+    return SeamReport(len(jumped), float(within.mean()), *ratios)

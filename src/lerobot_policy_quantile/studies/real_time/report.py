@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from lerobot_policy_quantile.evaluation.tables.intervals import PairedDifference
 from lerobot_policy_quantile.evaluation.tables.motion import MEASURES, interval, spelled
 from lerobot_policy_quantile.studies.real_time.cells import Cell, CellFile
 from lerobot_policy_quantile.studies.real_time.cost import DELAY, ReplanCost
-from lerobot_policy_quantile.studies.real_time.measures import WINDOW, PushReport
-from lerobot_policy_quantile.util.files import write_text
+from lerobot_policy_quantile.studies.real_time.measures import WINDOW, PushReport, SeamReport
+from lerobot_policy_quantile.util.files import write_json, write_text
 from lerobot_policy_quantile.util.tables import markdown
 
 SHADES = {"pause": "muted", "swap": "l2", "ensemble": "l1", "rank": "quantile", "rtc": "flow"}
@@ -26,11 +26,11 @@ TARGETS = (
 )
 SEAM_SCALE = 1000
 """In figures: so many units to an action unit."""
-CELLS, COST, PUSHES, SIDES = "cells_{}.json", "cost.json", "pushes.json", "sides.json"
+CELLS, COST, PUSHES, SIDES, SEAMS = "cells_{}.json", "cost.json", "pushes.json", "sides.json", "seams.json"
 """Files of the parts."""
 OPENING = """# Real time
 
-After this page you know how chunks join where an answer takes time: seams, success, cost, and what surprise tells.
+After this page you can tell how chunks join where an answer takes time: seams, success, cost, and what surprise tells.
 
 ```sh
 make real-time
@@ -60,6 +60,11 @@ def cell_file(folder: Path, scene: str) -> CellFile:
     return CellFile(folder / CELLS.format(scene))
 
 
+def keep_seams(folder: Path, part: str, seams: SeamReport) -> None:
+    """Beside those of the other parts."""
+    write_json(folder / SEAMS, {**_read(folder / SEAMS), part: asdict(seams)})
+
+
 def write_report(folder: Path, scenes: Sequence[str]) -> Path:
     """`README.md` and the figures beside the files of the parts."""
     parts = [OPENING]
@@ -72,6 +77,8 @@ def write_report(folder: Path, scenes: Sequence[str]) -> Path:
             )
             if table := target_table(cells, DELAY):
                 parts.append(TARGETS.format(DELAY) + "\n\n" + table)
+            if found := _read(folder / SEAMS).get(scene):
+                parts.append(seam_line(SeamReport(**found)))
     if costs := _read(folder / COST):
         told = cost_table({name: ReplanCost(**each) for name, each in costs.items()})
         parts.append(
@@ -180,6 +187,16 @@ def delay_figure(scene: str, cells: Sequence[Cell]) -> Figure:
     legend = [LegendEntry("line", shade, name) for name, shade in SHADES.items()]
     return Figure(
         f"real_time_{scene}", "Delays", f"Seam and success over the delay: {TITLES[scene]}.", panels, 2, legend
+    )
+
+
+def seam_line(report: SeamReport) -> str:
+    """Where the seams of rank handover come from."""
+    inside, outside = ("-" if each is None else f"{each:.2f}" for each in (report.inside_ratio, report.outside_ratio))
+    return (
+        f"In {100 * report.inside:.1f} % of the motion coordinates at seams (median, rank handover, delay {DELAY}) the"
+        f" old plan lies inside the new law; there the jump is {inside} of the way to the new median. Where it lies"
+        f" outside, the jump is {outside} of that way: the chunk stays inside the law.\n"
     )
 
 

@@ -24,7 +24,14 @@ from lerobot_policy_quantile.evaluation.whole_run import JOURNAL, SIDE, run_whol
 from lerobot_policy_quantile.scenes.embedded import EmbeddedScene
 from lerobot_policy_quantile.studies.real_time.cells import Cell, CellFile, CellName, Start, cells_of
 from lerobot_policy_quantile.studies.real_time.cost import DELAY
-from lerobot_policy_quantile.studies.real_time.measures import PushReport, Watched, changed_side, push_report
+from lerobot_policy_quantile.studies.real_time.measures import (
+    PushReport,
+    SeamReport,
+    Watched,
+    changed_side,
+    push_report,
+    seam_report,
+)
 from lerobot_policy_quantile.studies.real_time.policies import SUITE
 from lerobot_policy_quantile.studies.real_time.push import PushedScene
 from lerobot_policy_quantile.studies.two_demo.closed_loop import SameStart
@@ -142,6 +149,15 @@ class JoiningStudy:
         folder = self.out / part
         rows = read_rows(folder / JOURNAL) if (folder / JOURNAL).is_file() else []
         return cells_of(rows, SideFiles(folder / SIDE))
+
+    def seams(self, part: str, delay: int) -> SeamReport | None:
+        """Of the part's journal: seams of rank handover under the median; None where it has no such episodes."""
+        folder = self.out / part
+        rows = read_rows(folder / JOURNAL) if (folder / JOURNAL).is_file() else []
+        mine = [row for row in rows if row.key.decoder == "median" and row.key.policy.endswith(f"/rank-{delay}")]
+        files = SideFiles(folder / SIDE)
+        found = [files.read(row.key) for row in mine if files.path(row.key).is_file()]
+        return seam_report(found, delay, found[0]["quantiles"].shape[-1] // 2) if found else None
 
     def sides(self, policies: Mapping[str, str], delay: int) -> dict[str, tuple[int, int, int]]:
         """Policy and handover -> episodes that changed sides before the obstacle, that passed it, and all."""
