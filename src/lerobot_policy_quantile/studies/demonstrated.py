@@ -33,7 +33,7 @@ class Workplace:
     notes: Console
 
 
-Trained = tuple[str, int]
+TrainingName = tuple[str, int]
 """A variant's name and a training seed."""
 
 
@@ -68,7 +68,9 @@ def demonstrations(
     return place.out / name / DATASET
 
 
-def train(place: Workplace, plan: StudyPlan, wanted: Sequence[Trained], data: Path, updates: int) -> dict[Trained, str]:
+def train(
+    place: Workplace, plan: StudyPlan, wanted: Sequence[TrainingName], data: Path, updates: int
+) -> dict[TrainingName, str]:
     """The checkpoints of these trainings of a plan."""
     size = size_of(plan, updates)
     frames = int(json.loads((data / INFO).read_text(encoding="utf-8"))["total_frames"])
@@ -85,7 +87,7 @@ def train(place: Workplace, plan: StudyPlan, wanted: Sequence[Trained], data: Pa
     return {(name, seed): training_of(plan, where, size, variants[name], seed).checkpoint for name, seed in wanted}
 
 
-def training_steps(plan: StudyPlan, wanted: Sequence[Trained], where: Where, size: Size) -> list[StudyCommand]:
+def training_steps(plan: StudyPlan, wanted: Sequence[TrainingName], where: Where, size: Size) -> list[StudyCommand]:
     """The commands of these trainings, in the order of seeds."""
     names = {f"{name}-{seed}" for name, seed in wanted}
     return [step for step in expand(plan, where, size) if step.kind == "train" and step.name in names]

@@ -9,7 +9,7 @@ from pathlib import Path
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.pretraining.suite_proof import head_folders
 from lerobot_policy_quantile.studies import demonstrated
-from lerobot_policy_quantile.studies.demonstrated import Trained, Workplace
+from lerobot_policy_quantile.studies.demonstrated import TrainingName, Workplace
 from lerobot_policy_quantile.studies.doubt.settings import BASE, SUITES, TRAINED_ON, TRAINING_SEEDS, DoubtStudy
 from lerobot_policy_quantile.studies.plans import Evaluation, PlanVariant, StudyPlan
 
@@ -25,7 +25,7 @@ PLAN = StudyPlan(
     variants=(QUANTILE, FLOW),
     evaluations=tuple(map(Evaluation, SUITES)),
 )
-TRAININGS: tuple[Trained, ...] = (
+TRAININGS: tuple[TrainingName, ...] = (
     *((QUANTILE.name, seed) for seed in TRAINING_SEEDS),
     (FLOW.name, TRAINING_SEEDS[0]),
 )
