@@ -5,7 +5,7 @@ TEST_PROCESSES ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo picture study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize docs \
-	explorer-speed serve-load serve-fuzz serve-hostile soak study-kills adaptive real-time bounds-study alarm-study acting-study \
+	explorer-speed serve-load serve-fuzz serve-hostile soak study-kills adaptive real-time bounds-study alarm-study acting-study choice-study \
 	format lock clean
 
 help: ## list the targets
@@ -84,6 +84,9 @@ alarm-study: .venv/.ready ## failures told by quantile signals, three seeds, flo
 
 acting-study: .venv/.ready ## looking again on alarm against fixed and adaptive steps in LIBERO, paired; resumes; writes docs/results/acting.md (hours)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.doubt acting
+
+choice-study: .venv/.ready ## decoders chosen by successive rejects on two demonstrations and in a LIBERO task, confirmed on other episodes; resumes; writes docs/results/decoder_choice.md (half an hour)
+	@OMP_NUM_THREADS=1 $(PY) -m scripts.choosing
 
 study-kills: .venv/.ready ## the ablation study in miniature from start to table, killed twice on the way; writes runs/study-kills/ (minutes)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.study_kills

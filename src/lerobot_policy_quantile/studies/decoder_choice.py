@@ -117,6 +117,11 @@ def _statement(arms: Sequence[Mapping[str, Any]]) -> str:
 
 def choice_table(record: Mapping[str, Any]) -> str:
     """For a terminal."""
+    return f"{aligned(choice_lines(record), left=1)}{record['statement']}\n"
+
+
+def choice_lines(record: Mapping[str, Any]) -> list[list[str]]:
+    """A header, then one line per decoder."""
     lines = [["decoder", "success", "95 % interval", "dropped in phase", "probability to be best", "p against chosen"]]
     for arm in record["decoders"]:
         p = arm["p_against_best"]
@@ -130,4 +135,4 @@ def choice_table(record: Mapping[str, Any]) -> str:
                 "-" if p is None else f"{p:.2g}",
             ]
         )
-    return f"{aligned(lines, left=1)}{record['statement']}\n"
+    return lines

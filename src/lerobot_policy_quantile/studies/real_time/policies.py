@@ -56,6 +56,6 @@ def fine_tuned_policies(out: Path, workers: int, notes: Console) -> dict[str, st
 def obstacle_policy(out: Path, workers: int, narrator: Narrator) -> str:
     """A quantile head of two demonstrations that pass the obstacle on opposite sides, trained as in `make demo`."""
     settings, base = replace(load_settings("demo"), obstacle=(True,)), base_folder(SHIPPED)
-    train_study(out, settings, base, workers=workers, narrator=narrator)
+    train_study(out, settings, base, workers=workers, narrator=narrator, heads=("quantile",))
     (arm,), (seed,) = settings.arms, settings.training_seeds
     return str(TrainingJob(out / arm, settings, base, "quantile", seed).policy)

@@ -1,7 +1,7 @@
 """A study from demonstrations to the closed loop, stage by stage; running it again goes on where it stopped."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,14 +32,22 @@ def run_study(out: Path, settings: StudySettings, base: str, *, workers: int, na
     return all(whole)
 
 
-def train_study(out: Path, settings: StudySettings, base: str, *, workers: int, narrator: Narrator) -> None:
+def train_study(
+    out: Path,
+    settings: StudySettings,
+    base: str,
+    *,
+    workers: int,
+    narrator: Narrator,
+    heads: Sequence[str] = records.HEADS,
+) -> None:
     """The stages up to the trained heads."""
     fix_settings(out, settings, base_fingerprint(base))
     folders = [out / arm for arm in settings.arms]
     with WorkerPool(workers) as pool:
         _collect(pool, folders, settings, narrator)
         _cache(pool, folders, settings, base, narrator)
-        _train(pool, folders, settings, base, narrator)
+        _train(pool, folders, settings, base, narrator, heads)
 
 
 def _collect(pool: WorkerPool, folders: list[Path], settings: StudySettings, narrator: Narrator) -> None:
@@ -67,12 +75,19 @@ def _cache(pool: WorkerPool, folders: list[Path], settings: StudySettings, base:
             narrator.say(f"  {folders[number].name}: {'built' if built else 'the cache fits weights and data'}")
 
 
-def _train(pool: WorkerPool, folders: list[Path], settings: StudySettings, base: str, narrator: Narrator) -> None:
+def _train(
+    pool: WorkerPool,
+    folders: list[Path],
+    settings: StudySettings,
+    base: str,
+    narrator: Narrator,
+    heads: Sequence[str],
+) -> None:
     jobs = [
         job
         for seed in settings.training_seeds
         for folder in folders
-        for head in records.HEADS
+        for head in heads
         if not (job := training.TrainingJob(folder, settings, base, head, seed)).stamp.done()
     ]
     if jobs:
