@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lerobot_policy_quantile.studies.choosing.run import ChoicePlace, chosen_at, page, where_sampling_pays
+from lerobot_policy_quantile.studies.choosing.run import (
+    ChoicePlace,
+    choice_figure,
+    chosen_at,
+    page,
+    where_sampling_pays,
+)
 from lerobot_policy_quantile.studies.choosing.settings import FIRST_CONFIRMING_START, FULL, SMALL, ChoosingStudy
 from lerobot_policy_quantile.studies.decoder_choice import DecoderChoice
 from tests.support.fake_worlds import FakePolicy, FakeWorld
@@ -78,8 +84,12 @@ def test_a_choice_is_confirmed_against_the_median_on_other_episodes(tmp_path):
     assert chosen.confirmed.pairs == 10
     assert chosen.confirmed.only_a > 3
     assert chosen.confirmed.only_b == 0
-    text = page(study(tmp_path), SOLVED, [chosen])
+    text = page(study(tmp_path), SOLVED, [chosen], figure := choice_figure([chosen]))
     assert "## A scene" in text
+    assert "(page.svg)" in text
+    best = chosen.record["decoders"][0]
+    (panel,) = figure.panels
+    assert panel.alt.startswith(f"shared: {100 * best['successes'] / best['episodes']:.1f} % of {best['episodes']}")
     assert "On other episodes: `shared` is better on" in text
     rows = [line for line in text.splitlines() if line.startswith("| libero_goal")]
     assert rows == ["| libero_goal | 1 | 3 | 6 |", "| libero_goal | 2 | 8 | 7 |"]

@@ -1,5 +1,7 @@
 """Tables of the acting and the bounds study, and what a study costs, from figures made by hand."""
 
+from dataclasses import asdict
+
 import numpy as np
 
 from lerobot_policy_quantile.calibration.alarm_fit import RecordedEpisode
@@ -8,6 +10,7 @@ from lerobot_policy_quantile.studies.doubt import cost
 from lerobot_policy_quantile.studies.doubt.acting import Acted, adaptive_threshold, arm_table
 from lerobot_policy_quantile.studies.doubt.bounds import opening, sections
 from lerobot_policy_quantile.studies.doubt.cost import WorkCost, _kept, cost_table
+from lerobot_policy_quantile.studies.doubt.figures import acting_figure, bounds_figure
 from tests.support.rows import row
 
 
@@ -42,6 +45,13 @@ def test_the_adaptive_threshold_gives_five_steps_per_look_and_leaves_the_gripper
     assert adaptive_threshold(known) == 0.04
 
 
+def test_the_figure_has_every_arm_where_its_passes_and_successes_are():
+    arms = {"fixed ten": acted(*"ssff"), "fixed five": acted(*"sssf")}
+    (panel,) = acting_figure((name, own.passes, asdict(own.rate)) for name, own in arms.items()).panels
+    assert panel.alt == "fixed ten: 50 % with 19.0; fixed five: 75 % with 14.5"
+    assert "fixed five</text>" in panel.svg()
+
+
 def estimate(value):
     return {"value": value, "low": value - 0.01, "high": value + 0.01}
 
@@ -67,6 +77,9 @@ def test_the_bounds_page_has_shares_passes_and_a_verdict():
     assert "| 50 % | 40.0 % (39.0 to 41.0) | 51.0 % (50.0 to 52.0) |" in text
     assert "| flow | 50 samples | 500 | 0.0600 (0.0500 to 0.0700) |" in text
     assert "constant" not in text
+    shares, costs = bounds_figure(record).panels
+    assert "nominal 80 %: 40 % inside before the correction, 76 % after it" in shares.alt
+    assert costs.alt == "quantile by quantiles: 0.05; flow by 50 samples: 0.06"
 
 
 def test_costs_add_up():

@@ -7,6 +7,7 @@ from lerobot_policy_quantile.calibration.alarm_fit import RecordedEpisode
 from lerobot_policy_quantile.calibration.alarm_scores import alarm_record
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.studies.doubt import alarm_study
+from lerobot_policy_quantile.studies.doubt.figures import alarm_figure
 from lerobot_policy_quantile.studies.doubt.shadows import SAMPLES, SEEDS
 from lerobot_policy_quantile.studies.doubt.watching import (
     ALL,
@@ -112,6 +113,11 @@ def test_the_page_has_every_signal_with_its_passes_and_says_what_was_found():
     assert "| disagreement of three seeds | 3 |" in text
     assert "AUROC of at least 0.8: reached" in text
     assert "Against disagreement of three seeds: better" in text
+    lines = [(name, shade, records[name]["horizons"]) for name, shade in alarm_study.DRAWN.items()]
+    (panel,) = alarm_figure(lines).panels
+    half = records[ALL.name]["horizons"][1]["auroc"]["value"]
+    assert f"{half:.2f} at 0.5" in panel.alt
+    assert all(f"{name}</text>" in panel.svg() for name in alarm_study.DRAWN)
 
 
 def test_nearly_sure_outcomes_are_refused_before_judged_states_are_touched():

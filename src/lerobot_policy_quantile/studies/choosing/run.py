@@ -8,6 +8,8 @@ from typing import Any
 
 from lerobot_policy_quantile.adapters.factory import SceneFactory
 from lerobot_policy_quantile.contract import Factory
+from lerobot_policy_quantile.drawing.figure import Figure
+from lerobot_policy_quantile.drawing.plan_rates import Bar, rates_panel
 from lerobot_policy_quantile.evaluation.plan import EpisodeKey, Plan
 from lerobot_policy_quantile.evaluation.tables.intervals import Comparison, compare
 from lerobot_policy_quantile.evaluation.whole_run import run_whole
@@ -67,7 +69,9 @@ def run_choosing(study: ChoosingStudy) -> None:
     suite, task = where_sampling_pays(solved)
     places = [*demonstrated_places(study), libero_place(study, suite, task)]
     found = [chosen_at(place, study) for place in places]
-    write_text(study.page, page(study, solved, found))
+    figure = choice_figure(found)
+    write_text(study.page.with_suffix(".svg"), figure.svg_file())
+    write_text(study.page, page(study, solved, found, figure))
     study.notes.print(f"wrote {study.page}", markup=False)
 
 
@@ -144,7 +148,29 @@ def chosen_at(place: ChoicePlace, study: ChoosingStudy) -> Chosen:
     return Chosen(place.title, record, rival, compare([(won[a], won[b]) for a, b in pairs]))
 
 
-def page(study: ChoosingStudy, solved: Solved, found: Sequence[Chosen]) -> str:
+def choice_figure(found: Sequence[Chosen]) -> Figure:
+    """One panel per place, a row per decoder; decoders that were dropped early have fewer episodes."""
+    panels = [
+        rates_panel(
+            chosen.title.replace("`", ""),
+            [
+                Bar(arm["decoder"], (100 * arm["successes"] / arm["episodes"], 100 * arm["low"], 100 * arm["high"]),
+                    arm["episodes"], None)
+                for arm in chosen.record["decoders"]
+            ],
+        )
+        for chosen in found
+    ]  # fmt: skip
+    return Figure(
+        "decoder_choice",
+        "Decoders chosen",
+        "Success with its 95 % interval, the chosen decoder first; episodes at the right.",
+        panels,
+        columns=2,
+    )
+
+
+def page(study: ChoosingStudy, solved: Solved, found: Sequence[Chosen], figure: Figure) -> str:
     """The page in Markdown."""
     parts = [
         "# Decoders chosen",
@@ -154,6 +180,7 @@ def page(study: ChoosingStudy, solved: Solved, found: Sequence[Chosen]) -> str:
         f" ({study.size.demonstrations.updates} updates), started a centimetre or so from where these began; in LIBERO"
         " the shipped `base_suites` without fine-tuning.",
         "```sh\nmake choice-study\n```",
+        f"![{figure.caption}]({study.page.stem}.svg)\n\n*{figure.caption}*",
         *(section(chosen) for chosen in found),
         "## How the LIBERO task was found",
         f"Of {len(solved) // 2} tasks of {' and '.join(SUITES)} the one where `{SAMPLER}` solves most more than"

@@ -5,7 +5,7 @@ is the spread at which their chunks would have been followed for five steps per 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,11 @@ from lerobot_policy_quantile.calibration.spread import motion_units
 from lerobot_policy_quantile.core.levels import quantile_levels
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.side_files import SideFiles
-from lerobot_policy_quantile.evaluation.tables.intervals import compare, wilson
+from lerobot_policy_quantile.evaluation.tables.intervals import Interval, compare, wilson
 from lerobot_policy_quantile.evaluation.whole_run import SIDE, run_whole
 from lerobot_policy_quantile.serving.spread import motion_spread, spread
 from lerobot_policy_quantile.studies.adaptive_threshold import matching_threshold
+from lerobot_policy_quantile.studies.doubt.figures import acting_figure
 from lerobot_policy_quantile.studies.doubt.page import MISSING, write_page
 from lerobot_policy_quantile.studies.doubt.policies import policies_of
 from lerobot_policy_quantile.studies.doubt.settings import (
@@ -55,6 +56,21 @@ class Acted:
     rows: Mapping[tuple[int, int], Row]
     looks: Mapping[tuple[int, int], int]
 
+    @property
+    def won(self) -> dict[tuple[int, int], bool]:
+        """Whether each episode succeeded."""
+        return {at: row.status == "success" for at, row in self.rows.items()}
+
+    @property
+    def rate(self) -> Interval:
+        """Of success."""
+        return wilson(sum(self.won.values()) / len(self.rows), len(self.rows))
+
+    @property
+    def passes(self) -> float:
+        """Of the expert, per episode."""
+        return sum(self.looks.values()) / len(self.rows)
+
 
 def run_acting(study: DoubtStudy) -> None:
     """Run what is missing and write the page."""
@@ -67,7 +83,8 @@ def run_acting(study: DoubtStudy) -> None:
     for number, arm in enumerate(arms(file, adaptive_threshold(known))):
         run, rows = run_arm(study, policy, arm, f"arm_{number}", study.size.acting)
         acted[arm.name] = acted_in(run, rows)
-    write_page(study, "acting", "Acting on the alarm", opening(study, acted), [arm_table(acted), NOTES])
+    figure = acting_figure((name, own.passes, asdict(own.rate)) for name, own in acted.items())
+    write_page(study, "acting", "Acting on the alarm", opening(study, acted), figure, [arm_table(acted), NOTES])
 
 
 def arms(alarm: Path, threshold: float) -> tuple[ReplanArm, ...]:
@@ -130,20 +147,19 @@ def arm_table(acted: Mapping[str, Acted]) -> str:
     """One line per arm."""
     ten, lines = acted["fixed ten"], []
     for name, own in acted.items():
-        won = {at: row.status == "success" for at, row in own.rows.items()}
-        rate = wilson(sum(won.values()) / len(won), len(won))
+        won, rate = own.won, own.rate
         early = [at for at, row in own.rows.items() if not won[at] and row.steps < int(row.versions["limit"])]
         spared = sum(ten.rows[at].status != "success" for at in early)
         stopped = (str(spared), str(len(early) - spared)) if "stop" in name else (MISSING, MISSING)
         against = [MISSING if other == name else paired(own, acted[other]) for other in ("fixed ten", "fixed five")]
-        looks, steps = sum(own.looks.values()), sum(row.steps for row in own.rows.values())
+        steps = sum(row.steps for row in own.rows.values())
         success = (f"{sum(won.values())} of {len(won)}", f"{rate.low:.0%} to {rate.high:.0%}")
-        lines.append([name, *success, *against, *stopped, f"{looks / len(won):.1f}", f"{steps / looks:.1f}"])
+        lines.append([name, *success, *against, *stopped, f"{own.passes:.1f}", f"{steps / own.passes / len(won):.1f}"])
     stops = ("stopped failures", "stopped successes")
     return markdown(("arm", "success", "95 %", "against fixed ten", "against fixed five", *stops, *COSTS), lines)
 
 
 def paired(own: Acted, other: Acted) -> str:
     """Episodes that only one of two arms solves."""
-    found = compare([(own.rows[at].status == "success", other.rows[at].status == "success") for at in own.rows])
+    found = compare([(own.won[at], other.won[at]) for at in own.rows])
     return f"{found.only_a} / {found.only_b} (p = {found.p_value:.2g})"

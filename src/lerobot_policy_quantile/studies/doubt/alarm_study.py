@@ -8,6 +8,7 @@ from lerobot_policy_quantile.calibration.auroc import auroc_difference
 from lerobot_policy_quantile.calibration.signal_band import WatchedEpisode
 from lerobot_policy_quantile.evaluation.journal import Row
 from lerobot_policy_quantile.evaluation.whole_run import run_whole
+from lerobot_policy_quantile.studies.doubt.figures import alarm_figure
 from lerobot_policy_quantile.studies.doubt.page import MISSING, figure, rate, write_page
 from lerobot_policy_quantile.studies.doubt.policies import DoubtPolicies, policies_of
 from lerobot_policy_quantile.studies.doubt.settings import (
@@ -24,6 +25,7 @@ from lerobot_policy_quantile.studies.doubt.watching import (
     ALL,
     OF_SAMPLES,
     OF_SEEDS,
+    OF_TIME,
     WATCHERS,
     ShadowedEpisode,
     read_shadowed,
@@ -34,6 +36,8 @@ from lerobot_policy_quantile.util.tables import markdown
 HALF = 0.5
 TARGET = 0.8
 """AUROC that the quantile signals should reach."""
+DRAWN = {ALL.name: "quantile", OF_SEEDS.name: "l1", OF_SAMPLES.name: "flow", OF_TIME.name: "muted"}
+"""In the figure: name -> colour."""
 
 
 def run_alarms(study: DoubtStudy) -> None:
@@ -47,7 +51,10 @@ def run_alarms(study: DoubtStudy) -> None:
     watched = {watcher.name: watch_by_scene(watcher, known, new, alpha) for watcher in WATCHERS}
     false = {each: alarm_record(watch_by_scene(ALL, known, new, each))["false_alarms"] for each in study.size.alphas}
     records = {name: alarm_record(own) for name, own in watched.items()}
-    write_page(study, "alarm", "Failure prediction", opening(known, new, alpha), sections(watched, records, false))
+    figure = alarm_figure((name, shade, records[name]["horizons"]) for name, shade in DRAWN.items())
+    write_page(
+        study, "alarm", "Failure prediction", opening(known, new, alpha), figure, sections(watched, records, false)
+    )
 
 
 def episodes(study: DoubtStudy, policies: DoubtPolicies, name: str, states: tuple[int, ...]) -> list[ShadowedEpisode]:

@@ -11,6 +11,7 @@ from lerobot_policy_quantile.calibration.policy_facts import parse_policies
 from lerobot_policy_quantile.calibration.record_files import RECORD, write_record
 from lerobot_policy_quantile.calibration.run import CalibrationSettings, calibrate
 from lerobot_policy_quantile.policy.bounds_file import folder_digest
+from lerobot_policy_quantile.studies.doubt.figures import bounds_figure
 from lerobot_policy_quantile.studies.doubt.page import figure, share, write_page
 from lerobot_policy_quantile.studies.doubt.policies import demonstrations, policies_of
 from lerobot_policy_quantile.studies.doubt.settings import FITTED_ON, DoubtStudy
@@ -27,7 +28,7 @@ def run_bounds(study: DoubtStudy) -> None:
     policies = policies_of(study)
     dataset = demonstrations(study, "held_out", FITTED_ON, study.size.held_out, seed=32)
     record = judged(study, Path(policies.quantile[0]), policies.flow, dataset)
-    write_page(study, "bounds", "Bounds and calibration", opening(record), sections(record))
+    write_page(study, "bounds", "Bounds and calibration", opening(record), bounds_figure(record), sections(record))
 
 
 def judged(study: DoubtStudy, quantile: Path, flow: str, dataset: Path) -> dict[str, Any]:

@@ -3,16 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lerobot_policy_quantile.drawing.figure import Figure
 from lerobot_policy_quantile.studies.doubt.settings import DoubtStudy
 from lerobot_policy_quantile.util.files import write_text
 
 MISSING = "-"
 
 
-def write_page(study: DoubtStudy, name: str, title: str, opening: str, parts: Sequence[str]) -> None:
-    """`NAME.md`: title, what it shows, the command that made it, then the parts."""
+def write_page(study: DoubtStudy, name: str, title: str, opening: str, figure: Figure, parts: Sequence[str]) -> None:
+    """`NAME.md`: title, what it shows, the command that made it, the figure, then the parts."""
     study.pages.mkdir(parents=True, exist_ok=True)
-    text = "\n\n".join([f"# {title}", opening, f"```sh\nmake {name}-study\n```", *(part.strip() for part in parts)])
+    drawn = study.pages / f"{figure.name}.svg"
+    write_text(drawn, figure.svg_file())
+    command, picture = f"```sh\nmake {name}-study\n```", f"![{figure.caption}]({drawn.name})\n\n*{figure.caption}*"
+    text = "\n\n".join([f"# {title}", opening, command, picture, *(part.strip() for part in parts)])
     path = study.pages / f"{name}.md"
     write_text(path, text + "\n")
     study.notes.print(f"wrote {path}", markup=False)

@@ -129,12 +129,13 @@ def _watched(
 ALL = FailureWatcher("all quantile signals", 1, by_quantiles(*SIGNALS))
 OF_SEEDS = FailureWatcher("disagreement of three seeds", len(TRAINING_SEEDS), by_deviation(SEEDS))
 OF_SAMPLES = FailureWatcher("spread of 8 flow samples", FLOW_SAMPLES * FlowHead.expert_calls, by_deviation(SAMPLES))
+OF_TIME = FailureWatcher("time alone", 0, by_time)
 WATCHERS = (
     ALL,
     *(FailureWatcher(f"`{name}`", 1, by_quantiles(name)) for name in SIGNALS),
     OF_SEEDS,
     OF_SAMPLES,
-    FailureWatcher("time alone", 0, by_time),
+    OF_TIME,
 )
 
 
