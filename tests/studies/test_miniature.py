@@ -10,16 +10,18 @@ from lerobot_policy_quantile.evaluation.journal import Journal
 from lerobot_policy_quantile.evaluation.outcome import Outcome
 from lerobot_policy_quantile.evaluation.tables.intervals import paired_over_seeds
 from lerobot_policy_quantile.evaluation.tables.published import published_tables, study_tables
+from lerobot_policy_quantile.studies.miniature import kept as kept_module
 from lerobot_policy_quantile.studies.miniature.claims import Claim, claims_of, compared, judge
+from lerobot_policy_quantile.studies.miniature.kept import kept_policies, places_of
 from lerobot_policy_quantile.studies.miniature.page import page, write_page
-from lerobot_policy_quantile.studies.miniature.summary import keep_summary, read_summary
+from lerobot_policy_quantile.studies.miniature.summary import keep_summary, path_of, read_summary
 from lerobot_policy_quantile.studies.plan_training import Gradients
 from lerobot_policy_quantile.studies.plans import load_study
-from lerobot_policy_quantile.studies.plans.commands import StudyCommand
+from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where, expand
 from lerobot_policy_quantile.studies.plans.size import load_size
 from tests.support.rows import row, rows
 
-MINIATURE = load_size("miniature")
+MINIATURE, WHERE = load_size("miniature"), Where(1280, "runs", "data/libero")
 STUDIES = tuple(name for name, plan in MINIATURE.study.items() if not plan.pilot)
 A, B = ("K21", "median"), ("K5", "median")
 
@@ -140,10 +142,11 @@ def test_claims_name_variants_decoders_and_numbers_that_exist(name):
             assert rate in printed[line], f"{each.text}: {rate} is not what the paper prints for {line}"
 
 
-def journal_of(folder, made):
+def journal_of(folder, made, weights=None):
     with Journal(folder / "journal.sqlite") as journal:
         for each in made:
             versions = {name: value for name, value in each.versions.items() if name not in ("policy", "limit")}
+            versions |= {"policy": weights} if weights else {}
             journal.record(Outcome(each.key, each.status, steps=40, scene_context=versions, traceback=None))
 
 
@@ -167,6 +170,63 @@ def test_outcomes_survive_their_file_and_parts_meet_in_it(tmp_path):
     assert {each.simulated_seconds for each in whole.rows} == {2.0}
     assert (into / "k_sweep.json").stat().st_size < 4000
     assert "SSSSSSSSSf" in (into / "k_sweep.json").read_text()
+
+
+def test_of_a_policy_that_was_trained_again_only_the_new_episodes_stay(tmp_path):
+    study = load_study("k_sweep")
+    parts = {"first": outcomes("K21", (9,), 10) + outcomes("K5", (5,), 10), "again": outcomes("K21", (1,), 4)}
+    for weights, made in parts.items():
+        steps = steps_of(tmp_path / weights)
+        journal_of(tmp_path / weights, made, weights)
+        kept = keep_summary(study, steps, MINIATURE, tmp_path)
+    judged = {name: [each for each in kept.rows if each.key.policy == f"{name}#0"] for name in ("K21", "K5")}
+    assert {name: len(own) for name, own in judged.items()} == {"K21": 4, "K5": 10}
+    assert {each.versions["policy"] for each in judged["K21"]} == {"again"}
+
+
+def places(judged):
+    """Of the episodes that `rows` makes."""
+    return {("libero_10", 0, index, 0, "median") for index in range(judged)}
+
+
+def test_policies_whose_episodes_are_all_in_the_file_are_not_run_again(tmp_path, monkeypatch):
+    study = MINIATURE.applied(load_study("k_sweep"))
+    journal_of(tmp_path, outcomes("K21", (9, 3), 10) + outcomes("K5", (5,), 9))
+    path = path_of(tmp_path, study)
+    assert kept_policies(study, MINIATURE, path) == {}, "there is no file"
+    keep_summary(study, steps_of(tmp_path), MINIATURE, tmp_path)
+    monkeypatch.setattr(kept_module, "places_of", lambda *_: places(10))
+    kept = kept_policies(study, MINIATURE, path)
+    assert kept == {"libero_10": {"K21#0", "K21#1"}}
+    with pytest.raises(ValueError, match="batch was 32, now 16"):
+        kept_policies(study, replace(MINIATURE, batch=16), path)
+
+    steps = expand(load_study("k_sweep"), WHERE, MINIATURE, kept=kept)
+    labels = [label for step in steps if step.kind == "train" for label, _ in step.labels]
+    assert len(labels) == 7 * 3 - 2
+    assert not {"K21-0", "K21-1"} & set(labels)
+    (judged,) = (step for step in steps if step.kind == "eval")
+    assert not {"K21#0", "K21#1"} & {label for label, _ in judged.labels}
+    everything = {"libero_10": {f"{v.name}#{seed}" for v in study.variants for seed in range(3)}}
+    assert expand(load_study("k_sweep"), WHERE, MINIATURE, kept=everything) == []
+
+
+def test_a_policy_that_one_suite_still_lacks_is_trained_for_that_suite():
+    study = load_study("main")
+    kept = {"libero": {"quantile#0"}, "libero_plus": {"quantile#0"}}
+    steps = expand(study, WHERE, MINIATURE, seeds=[0], variants=["quantile"], kept=kept)
+    assert [(step.kind, step.name.rpartition("-")[2]) for step in steps[1:]] == [("eval", "libero_pro")]
+    assert steps[0].kind == "train"
+
+
+@pytest.mark.libero
+def test_the_places_are_those_that_qhead_eval_plans():
+    study = MINIATURE.applied(load_study("pilot"))
+    found = places_of(study, MINIATURE, study.evaluations[0])
+    assert len(found) == 10 * 5
+    assert {index for _, _, index, _, _ in found} == {40, 41, 42, 43, 44}
+    long = MINIATURE.applied(load_study("k_sweep"))
+    assert len(places_of(long, MINIATURE, long.evaluations[0])) == 10 * 10
 
 
 @pytest.mark.bad_input

@@ -16,6 +16,7 @@ from lerobot_policy_quantile.cli.options import (
     given_options,
     help_text,
 )
+from lerobot_policy_quantile.evaluation.tables.benchmarks import PROTOCOL
 from lerobot_policy_quantile.scenes.libero.wording import require_wording
 from lerobot_policy_quantile.util.processes import share_cores
 from lerobot_policy_quantile.util.wording import TASK
@@ -131,7 +132,7 @@ def evaluate(
             help="Step limits and episodes per task: paper (280 steps in Spatial, 100 episodes) or openpi (220, 50).",
             rich_help_panel=BENCHMARKS,
         ),
-    ] = "paper",
+    ] = PROTOCOL,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Episodes per task. Default: the protocol's.", rich_help_panel=BENCHMARKS)
     ] = None,

@@ -12,7 +12,7 @@ from lerobot_policy_quantile.util.exit_codes import STOPPED, WITH_ERRORS
 
 if TYPE_CHECKING:
     from lerobot_policy_quantile.studies.plans import StudyPlan
-    from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where
+    from lerobot_policy_quantile.studies.plans.commands import Kept, StudyCommand, Where
     from lerobot_policy_quantile.studies.plans.size import Size
 
 HELP = help_text(
@@ -66,7 +66,10 @@ def run(
     ] = None,
     summary: Annotated[
         Path | None,
-        typer.Option(help="With --miniature: folder for the study's page and a small file of all its outcomes."),
+        typer.Option(
+            help="With --miniature: folder for the study's page and a small file of all its outcomes. Policies that the"
+            " file has are not run again, so that parts from several days or machines add up."
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands without running them.")] = False,
     device: DeviceOption = None,
@@ -107,7 +110,7 @@ def run(
         where = place(study, dataset, out, weights, machine, size=size, dry_run=dry_run)
         chosen = None if seeds is None else parse_numbers("--seeds", seeds)
         only = None if variants is None else [each.strip() for each in variants.split(",")]
-        steps = expand(study, where, size, chosen, only)
+        steps = expand(study, where, size, chosen, only, _kept(study, size, summary))
         if dry_run:
             for step in steps:
                 typer.echo(step.text)
@@ -116,6 +119,18 @@ def run(
         at_once = parallel or (os.cpu_count() or 1 if size.parallel else 1)
         code = _run(study, steps, where, size, at_once, summary)
     raise typer.Exit(code)
+
+
+def _kept(study: "StudyPlan", size: "Size", summary: Path | None) -> "Kept":
+    """What the study's file has already, told to the user."""
+    from lerobot_policy_quantile.studies.miniature.kept import kept_policies
+    from lerobot_policy_quantile.studies.miniature.summary import path_of
+
+    kept = {} if summary is None else kept_policies(size.applied(study), size, path_of(summary, study))
+    for suite, policies in kept.items():
+        if policies:
+            typer.echo(f"{suite}: {len(policies)} policies are in {summary} and are not run again", err=True)
+    return kept
 
 
 def _run(

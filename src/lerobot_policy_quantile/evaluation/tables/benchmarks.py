@@ -37,6 +37,9 @@ LIMITS = {
 PRO_LONG_LIMIT = 800
 """LIBERO-Pro gives LIBERO-Long more time under both protocols (App. B)."""
 
+PROTOCOL = "paper"
+"""Unless told otherwise."""
+
 EPISODES = {"paper": 100, "openpi": 50}
 """Episodes per task: the paper's, and openpi's `num_trials_per_task`. LIBERO-Plus always runs one per instance."""
 

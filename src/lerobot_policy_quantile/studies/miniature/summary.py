@@ -30,7 +30,9 @@ FORMAT = 1
 LETTERS: dict[str, Status] = {"S": "success", "f": "failure", "e": "error"}
 NONE = "-"
 """An episode that this policy has not run."""
-_OF_ONE_POLICY = ("policy", "limit")
+WEIGHTS = "policy"
+"""In the versions of a row: digest of its policy."""
+_OF_ONE_POLICY = (WEIGHTS, "limit")
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,14 @@ class Summary:
 def keep_summary(
     study: StudyPlan, steps: Sequence[StudyCommand], size: Size, folder: Path, dataset: str | None = None
 ) -> Summary | None:
-    """Add what the study's folders hold to its file, which is written anew; None if no episode has been run.
+    """Add what the study's folders hold to its file, which is written anew; None if no episode has ever been run.
 
     `dataset`: the folder that was trained on, for what its demonstrations cost.
     """
     rows, facts = study_rows(steps)
+    path = path_of(folder, study)
     if not rows:
-        return None
+        return read_summary(path) if path.is_file() else None
     trained = {
         label: read_gradients(Path(step.folder)) for step in steps if step.kind == "train" for label, _ in step.labels
     }
@@ -86,22 +89,32 @@ def keep_summary(
         spreads=_spreads(steps),
         costs=costs_of(steps, rows, dataset),
     )
-    path = folder / f"{study.name}.json"
     whole = joined(read_summary(path), fresh, path) if path.is_file() else fresh
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, _text(whole))
     return read_summary(path)
 
 
+def path_of(folder: Path, study: StudyPlan) -> Path:
+    """Where a study's file is."""
+    return folder / f"{study.name}.json"
+
+
 def joined(before: Summary, fresh: Summary, path: Path) -> Summary:
-    """Both parts of one study; where both have an episode, the fresh one counts."""
+    """Both parts of one study; where both have an episode, the fresh one counts.
+
+    A policy that was trained again, on another machine say, has other weights: of a benchmark where both parts have it,
+    only the fresh episodes stay.
+    """
     shared = before.versions.keys() & fresh.versions.keys()
-    changes = moved(before.settings, fresh.settings)
-    changes += [change for name in sorted(shared) for change in moved(before.versions[name], fresh.versions[name])]
-    if changes:
-        told = "; ".join(f"{name} was {old!r}, now {new!r}" for name, old, new in changes)
-        raise ValueError(f"{path} holds outcomes that were made otherwise ({told}); remove it or use another folder")
-    rows = {row.key: row for row in (*before.rows, *fresh.rows)}
+    require_same(before.settings, fresh.settings, path)
+    for name in sorted(shared):
+        require_same(before.versions[name], fresh.versions[name], path)
+    weights = {_policy_in_benchmark(row): row.versions.get(WEIGHTS) for row in fresh.rows}
+    old = [
+        row for row in before.rows if weights.get(_policy_in_benchmark(row), own := row.versions.get(WEIGHTS)) == own
+    ]
+    rows = {row.key: row for row in (*old, *fresh.rows)}
     return Summary(
         fresh.study,
         fresh.size,
@@ -114,6 +127,22 @@ def joined(before: Summary, fresh: Summary, path: Path) -> Summary:
         {**before.spreads, **fresh.spreads},
         before.costs + fresh.costs,
     )  # fmt: skip
+
+
+def require_same(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
+    """Refuse to add to a file what was made with other settings or versions."""
+    now = json.loads(json.dumps(now))
+    if changes := moved(before, now):
+        told = "; ".join(f"{name} was {old!r}, now {new!r}" for name, old, new in changes)
+        raise ValueError(f"{path} holds outcomes that were made otherwise ({told}); remove it or use another folder")
+
+
+def _weights(row: Row) -> str:
+    return row.versions.get(WEIGHTS, "")
+
+
+def _policy_in_benchmark(row: Row) -> tuple[str, str]:
+    return benchmark_of(row.key.scene) or row.key.scene, row.key.policy
 
 
 def read_summary(path: Path) -> Summary:
@@ -178,7 +207,8 @@ def _scenes(rows: Iterable[Row]) -> dict[str, Any]:
             for row in members:
                 letters[place[row.key.task, row.key.index, row.key.seed]] = _letter(row.status)
             seconds = round(sum(row.simulated_seconds for row in members) / len(members), 2)
-            outcomes.append({"policy": policy, "decoder": decoder, "letters": "".join(letters), "seconds": seconds})
+            line = {"policy": policy, "decoder": decoder, "letters": "".join(letters), "seconds": seconds}
+            outcomes.append(line | {"weights": _weights(members[0])})
         scenes[scene] = {"episodes": " ".join("/".join(map(str, each)) for each in episodes), "outcomes": outcomes}
     return scenes
 
@@ -192,7 +222,8 @@ def _rows(scenes: Mapping[str, Any]) -> Iterable[Row]:
                 if letter != NONE:
                     key = EpisodeKey(scene, task, index, seed, line["policy"], line["decoder"])
                     seconds = line["seconds"]
-                    yield Row(key, LETTERS[letter], 1, 0, seconds, 0.0, None, 0, None, {}, {}, None, None)
+                    own = {WEIGHTS: line["weights"]}
+                    yield Row(key, LETTERS[letter], 1, 0, seconds, 0.0, None, 0, None, own, {}, None, None)
 
 
 def _letter(status: Status) -> str:

@@ -1,7 +1,7 @@
 """A study in one of its sizes as commands: LeRobot's trainer, `qhead eval`, robot trials and `qhead table`."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from lerobot_policy_quantile.adapters.suites import parse_suites
 from lerobot_policy_quantile.evaluation.tables.aggregate import benchmark_of
 from lerobot_policy_quantile.studies.plans import Evaluation, PlanVariant, StudyPlan
 from lerobot_policy_quantile.studies.plans.size import BATCH, PAPER, Size
-from lerobot_policy_quantile.studies.plans.trainings import Training, own_training, shared_training
+from lerobot_policy_quantile.studies.plans.trainings import Training, own_training, row_label, shared_training
 from lerobot_policy_quantile.util.names import require_choice
 
 DEMONSTRATIONS = "qhead/demonstrations"
@@ -97,6 +97,8 @@ class Episodes:
     """Initial states; None: all."""
 
 
+Kept = Mapping[str, Collection[str]]
+"""Suite -> policies (`l1#0`) whose episodes of it are known from elsewhere."""
 Trained = Sequence[tuple[PlanVariant, int]]
 """Variants with their training seeds."""
 
@@ -107,8 +109,12 @@ def expand(
     size: Size = PAPER,
     seeds: Sequence[int] | None = None,
     variants: Sequence[str] | None = None,
+    kept: Kept | None = None,
 ) -> list[StudyCommand]:
-    """The study's commands in order: trainings, evaluations, table. `seeds`, `variants`: only these of them."""
+    """The study's commands in order: trainings, evaluations, table. `seeds`, `variants`: only these of them.
+
+    What is kept is not run again: a policy is left out of its suite, and its training if nothing else needs it.
+    """
     study = size.applied(study)
     chosen = range(study.seeds) if seeds is None else seeds
     if not chosen or not set(chosen) <= set(range(study.seeds)):
@@ -118,15 +124,24 @@ def expand(
         require_choice(f"variants of study {study.name!r}", name, names)
     wanted = [variant for variant in study.variants if variants is None or variant.name in variants]
     trained = [(variant, seed) for seed in chosen for variant in wanted]
+    asked = {each.suite: [own for own in trained if not _is_kept(own, each.suite, kept)] for each in study.evaluations}
+    needed = [own for own in trained if not asked or any(own in mine for mine in asked.values())]
     steps = [_collecting(study, where, size)] if _collects(where, size) else []
-    steps += _merged(_training(study, where, size, variant, seed) for variant, seed in trained)
-    judged = [_evaluation(study, where, size, evaluation, trained) for evaluation in study.evaluations]
+    steps += _merged(_training(study, where, size, variant, seed) for variant, seed in needed)
+    judged = [
+        _evaluation(study, where, size, each, asked[each.suite]) for each in study.evaluations if asked[each.suite]
+    ]
     judged += _trials(study, where, size, trained)
     if size.shared:  # journals hold other studies' rows, too: the study's own command prints its table
         return [*steps, *judged]
     folders = tuple(dict.fromkeys(step.folder for step in judged))
     table = StudyCommand("table", "table", ("qhead", "table", *folders), home(study, where))
     return [*steps, *judged, table]
+
+
+def _is_kept(own: tuple[PlanVariant, int], suite: str, kept: Kept | None) -> bool:
+    variant, seed = own
+    return row_label(variant.name, seed) in (kept or {}).get(suite, ())
 
 
 def home(study: StudyPlan, where: Where) -> str:

@@ -42,13 +42,18 @@ class Training:
     def row_label(self) -> str:
         """Name of its rows in the study: method and seed, such as `l1#0`."""
         variant, _, seed = self.label.rpartition("-")
-        return f"{variant}#{seed}"
+        return row_label(variant, seed)
+
+
+def row_label(variant: str, seed: int | str) -> str:
+    """How tables and files name a variant's policy."""
+    return f"{variant}#{seed}"
 
 
 def own_training(home: str, variant: str, seed: int) -> Training:
     """A training that belongs to one study."""
     label = f"{variant}-{seed}"
-    return Training(label, label, f"{variant}#{seed}", f"{home}/train/{label}")
+    return Training(label, label, row_label(variant, seed), f"{home}/train/{label}")
 
 
 def shared_training(
