@@ -223,7 +223,8 @@ def test_a_policy_that_one_suite_still_lacks_is_trained_for_that_suite():
 def test_the_places_are_those_that_qhead_eval_plans():
     study = MINIATURE.applied(load_study("pilot"))
     found = places_of(study, MINIATURE, study.evaluations[0])
-    assert len(found) == 10 * 5
+    assert {scene for scene, *_ in found} == {"libero_object", "libero_spatial"}
+    assert len(found) == 2 * 10 * 5
     assert {index for _, _, index, _, _ in found} == {40, 41, 42, 43, 44}
     long = MINIATURE.applied(load_study("k_sweep"))
     assert len(places_of(long, MINIATURE, long.evaluations[0])) == 10 * 10
