@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -86,10 +86,13 @@ def calibrate(
         for facts in policies:
             require_fitting(facts, data)
 
+        from rich.console import Console
+
         from lerobot_policy_quantile.calibration.predictions import FrameReading
         from lerobot_policy_quantile.calibration.record_files import write_record
         from lerobot_policy_quantile.calibration.run import CalibrationSettings
         from lerobot_policy_quantile.calibration.tables import text_tables
+        from lerobot_policy_quantile.calibration.with_bar import calibrate_with_bar
         from lerobot_policy_quantile.policy.devices import choose_device
 
         place = choose_device(device)
@@ -99,7 +102,7 @@ def calibrate(
             FrameReading(every, batch_size, hands), place, counts, resamples, conformal=masses
         )
         with redirect_stdout(sys.stderr):  # LeRobot prints when it loads weights
-            record = _with_a_bar(policies, data, chosen, settings)
+            record = calibrate_with_bar(policies, data, chosen, settings, Console(stderr=True))
         if out is not None:
             write_record(record, out)
     typer.echo(json.dumps(record, indent=2) if as_json else text_tables(record), nl=as_json)
@@ -115,23 +118,3 @@ def _masses(text: str | None) -> tuple[float, ...]:
     from lerobot_policy_quantile.calibration.conformal import parse_masses
 
     return parse_masses(text)
-
-
-def _with_a_bar(policies: Any, data: Any, chosen: Any, settings: Any) -> dict[str, Any]:
-    """The run, with a bar of its frames on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-
-    from lerobot_policy_quantile.calibration.run import calibrate as judge
-    from lerobot_policy_quantile.util.progress import LoggedProgress
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("frames"))
-    with LoggedProgress(*columns, TimeRemainingColumn(), TextColumn("left"), console=Console(stderr=True)) as bar:
-        line = bar.add_task("reading", total=None)
-        return judge(
-            policies,
-            data,
-            chosen,
-            settings,
-            lambda policy, done, total: bar.update(line, description=policy, completed=done, total=total),
-        )

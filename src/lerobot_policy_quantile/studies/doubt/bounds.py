@@ -9,7 +9,8 @@ from typing import Any
 from lerobot_policy_quantile.calibration.held_out import read_dataset
 from lerobot_policy_quantile.calibration.policy_facts import parse_policies
 from lerobot_policy_quantile.calibration.record_files import RECORD, write_record
-from lerobot_policy_quantile.calibration.run import CalibrationSettings, calibrate
+from lerobot_policy_quantile.calibration.run import CalibrationSettings
+from lerobot_policy_quantile.calibration.with_bar import calibrate_with_bar
 from lerobot_policy_quantile.policy.bounds_file import folder_digest
 from lerobot_policy_quantile.studies.doubt.figures import bounds_figure
 from lerobot_policy_quantile.studies.doubt.page import figure, share, write_page
@@ -46,8 +47,8 @@ def judged(study: DoubtStudy, quantile: Path, flow: str, dataset: Path) -> dict[
     stamp = Stamp(folder, "judged", inputs)
     if not stamp.done():
         study.notes.print(f"bounds: fitted on {len(fit)} episodes, then judged on {len(judge)}", markup=False)
-        calibrate(facts[:1], data, fit, CalibrationSettings(conformal=study.size.masses))
-        write_record(calibrate(facts, data, judge, CalibrationSettings()), folder)
+        calibrate_with_bar(facts[:1], data, fit, CalibrationSettings(conformal=study.size.masses), study.notes)
+        write_record(calibrate_with_bar(facts, data, judge, CalibrationSettings(), study.notes), folder)
         stamp.write()
     found: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     return found
