@@ -57,10 +57,13 @@ def bounds_figure(record: Mapping[str, Any]) -> Figure:
 
 def alarm_figure(lines: Iterable[tuple[str, str, Sequence[Mapping[str, Any]]]]) -> Figure:
     """AUROC of every way to announce failures, its colour and its scores at shares of the limit."""
-    lines = [(name, shade, [at for at in points if at["auroc"]["value"] is not None]) for name, shade, points in lines]
+    lines = [
+        (name, shade, [at for at in points if at["share"] < 1 and at["auroc"]["value"] is not None])
+        for name, shade, points in lines
+    ]
     panel = Panel(
         "AUROC among episodes still running",
-        Axis(0.15, 1.0, "share of the limit", ticks=tuple((x, f"{x:g}") for x in (0.25, 0.5, 0.75, 1.0))),
+        Axis(0.2, 0.8, "share of the limit", ticks=tuple((x, f"{x:g}") for x in (0.25, 0.5, 0.75))),
         Axis(0.3, 1.0, "AUROC"),
         alt="; ".join(
             f"{name}: " + ", ".join(f"{at['auroc']['value']:.2f} at {at['share']:g}" for at in points)
