@@ -92,20 +92,17 @@ def acting_figure(arms: Iterable[tuple[str, float, Estimate]]) -> Figure:
     arms = list(arms)
     panel = Panel(
         "Success over expert passes",
-        Axis(*data_range([passes for _, passes, _ in arms], margin=0.12), "expert passes per episode"),
+        Axis(*data_range([passes for _, passes, _ in arms], margin=0.2), "expert passes per episode"),
         PERCENT,
         alt="; ".join(f"{name}: {100 * rate['value']:.0f} % with {passes:.1f}" for name, passes, rate in arms),
         height=290,
         width=520,
-        gutter=LABELS,
     )
-    lowest = panel.bottom
-    for name, passes, rate in sorted(arms, key=lambda arm: float(arm[2]["value"])):
+    for number, (name, passes, rate) in enumerate(sorted(arms, key=lambda arm: arm[1])):
         _whisker(panel, passes, rate, "quantile", "circle", scale=100)
-        height = float(panel.py(100 * rate["value"]))
-        lowest = min(height, lowest - LINE)
-        panel.line([passes, panel.x.high], [100 * rate["value"]] * 2, "muted", width=0.6, dash="1 3")
-        panel.at(panel.right + 6, lowest + 3.5, name)
+        low, high = (100 * end for end in _ends(rate))
+        above = number % 2 == 0  # neighbours' names would overlap
+        panel.text(passes, high if above else low, name, anchor="middle", dy=-6 if above else LINE)
     return Figure("acting", "Acting", "Success with its 95 % interval over expert passes per episode.", [panel], 1)
 
 
