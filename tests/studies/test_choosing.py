@@ -93,6 +93,7 @@ def test_a_choice_is_confirmed_against_the_median_on_other_episodes(tmp_path):
     assert "On other episodes: `shared` is better on" in text
     rows = [line for line in text.splitlines() if line.startswith("| libero_goal")]
     assert rows == ["| libero_goal | 1 | 3 | 6 |", "| libero_goal | 2 | 8 | 7 |"]
+    assert "`shared` solves more in 1 of them; in the one that was taken the difference is 3." in text
 
 
 def test_a_chosen_median_is_held_against_the_last_rival(tmp_path):
