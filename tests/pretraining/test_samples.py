@@ -5,8 +5,10 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from lerobot_policy_quantile.contract import Chunk
+from lerobot_policy_quantile.pretraining import apprentice
 from lerobot_policy_quantile.pretraining.generate import DataBudget, Shard, make_shard
-from lerobot_policy_quantile.pretraining.samples import CHUNK, EMBEDDED_THINGS, STATIC, THINGS, Samples
+from lerobot_policy_quantile.pretraining.samples import CHUNK, EMBEDDED_THINGS, STATIC, THINGS, Samples, moment
 from lerobot_policy_quantile.pretraining.scenes_play import chunk_of, play_samples
 from lerobot_policy_quantile.pretraining.scenes_static import static_samples
 from lerobot_policy_quantile.scenes.embedded import mixed_start, start_of_task
@@ -67,6 +69,54 @@ def test_play_depends_on_its_generator_alone_and_labels_are_without_noise(stage)
     assert first.valid[:, can, 1:].any()
     assert np.abs(first.actions[..., :3]).max() <= 0.33 + 1e-6  # noise and kicks would exceed the expert's speed
     assert not first.actions[..., 3:6].any()
+
+
+class Pusher:
+    """A policy that always does the same."""
+
+    def begin(self, seed, world, decoder):
+        return decoder
+
+    def act(self, observations, memories):
+        assert all(set(seen.images) == {"external", "wrist"} for seen in observations)
+        assert memories == ["median"]
+        return [Chunk(np.tile([0.0, 0.9, 0.3, 0.0, 0.0, 0.0, 1.0], (10, 1)))]
+
+
+def test_an_apprentice_leads_elsewhere_and_the_expert_acts_its_chunks_out_there(stage, monkeypatch):
+    turns = [(6, 24)]
+    monkeypatch.setattr(apprentice, "draw_turns", lambda rng: turns)
+    driven, _ = play_samples(stage, np.random.default_rng(3), "can", 48, (Pusher(), 1.0))
+    again, _ = play_samples(stage, np.random.default_rng(3), "can", 48, (Pusher(), 1.0))
+    turns.clear()
+    alone, _ = play_samples(stage, np.random.default_rng(3), "can", 48, (Pusher(), 1.0))
+    assert equal(driven, again)
+    same = [np.array_equal(one, other) for one, other in zip(driven.state, alone.state, strict=True)]
+    assert same == sorted(same, reverse=True)
+    assert same[0]
+    assert not same[-1]
+    can = THINGS.index("can")
+    assert (driven.valid[3:6, can].sum(1) == CHUNK).all(), "inside its turn"
+    assert (driven.actions[3:6, can, :, 6] < 0).all(), "the expert would not close the hand there"
+
+
+def test_a_chunk_of_the_embedded_scene_that_is_acted_out_leaves_no_trace(stage):
+    ways, chunks = [], []
+    for looking in (False, True):
+        stage.shuffle(np.random.default_rng(4), "can")
+        stage.look(pictures=False)
+        way, answers = [], []
+        for step in range(40):
+            answers.append(reflex(moment(stage.view(), "can")))
+            if looking and step % 8 == 0:
+                chunk = apprentice.foresee(stage.scene, answers[-1], lambda: reflex(moment(stage.view(), "can")))
+                chunks.append((step, chunk))
+            stage.scene.step(answers[-1])
+            way.append(np.array(stage.scene.world.sim.data._data.qpos))
+        ways.append(way)
+    np.testing.assert_array_equal(*ways)
+    for step, chunk in chunks[:-1]:
+        np.testing.assert_array_equal(chunk, answers[step : step + CHUNK])
 
 
 def test_a_chunk_ends_where_a_kick_begins_and_at_the_end_of_the_episode():

@@ -7,20 +7,20 @@ import pytest
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.cli.main import app
-from lerobot_policy_quantile.contract import Chunk
 from lerobot_policy_quantile.policy.base_checkpoint import FLOW_FILE
 from lerobot_policy_quantile.pretraining import apprentice
-from lerobot_policy_quantile.pretraining.apprentice import MOST_TURNS, draw_turns
+from lerobot_policy_quantile.pretraining.apprentice import MOST_TURNS, draw_turns, foresee
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS
 from lerobot_policy_quantile.pretraining.generate import SuiteShard
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW
-from lerobot_policy_quantile.pretraining.suite_play import foresee, suite_play
+from lerobot_policy_quantile.pretraining.suite_play import suite_play
 from lerobot_policy_quantile.pretraining.suite_samples import BASKET, SUITE_KINDS, SUITES
 from lerobot_policy_quantile.pretraining.train import LOG
 from lerobot_policy_quantile.scenes.experts.aims import aims
 from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
 from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA
 from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
+from tests.pretraining.test_samples import Pusher
 
 pytestmark = pytest.mark.libero
 SIZE = 64
@@ -85,18 +85,6 @@ def test_samples_depend_on_their_generator_alone_and_hold_true_states(scene):
     assert np.isnan(basket).all()
 
 
-class Pusher:
-    """A policy that always does the same."""
-
-    def begin(self, seed, world, decoder):
-        return decoder
-
-    def act(self, observations, memories):
-        assert all(set(seen.images) == {"external", "wrist"} for seen in observations)
-        assert memories == ["median"]
-        return [Chunk(np.tile([0.0, 0.9, 0.3, 0.0, 0.0, 0.0, 1.0], (10, 1)))]
-
-
 def test_where_an_apprentice_drives_the_expert_acts_its_chunks_out_and_takes_over_later(scene, monkeypatch):
     turns = [(6, 24)]
     monkeypatch.setattr(apprentice, "draw_turns", lambda rng: turns)
@@ -122,7 +110,8 @@ def test_a_chunk_that_is_acted_out_leaves_no_trace(scene):
         for step in range(40):
             answers.append(expert.act(scene.state()))
             if looking and step % 8 == 0:
-                chunks.append((step, foresee(scene, expert, answers[-1])))
+                twin = expert.twin()
+                chunks.append((step, foresee(scene, answers[-1], lambda: twin.act(scene.state()))))
             scene.step(answers[-1])
             way.append(scene.simulator_state())
         ways.append(way)
@@ -139,6 +128,8 @@ def test_a_budget_that_is_driven_needs_a_checkpoint_to_go_on_from(tmp_path):
     shards = driven.starting_from(tmp_path).data.shards()
     suites = [shard for shard in shards if isinstance(shard, SuiteShard)]
     assert {(shard.split, shard.driver) for shard in suites} == {("train", str(tmp_path)), ("held_out", None)}
+    embedded = {(s.split, s.kind, s.driver) for s in shards if s not in suites}
+    assert embedded == {("train", "play", str(tmp_path)), ("train", "static", None), ("held_out", "static", None)}
     assert BUDGETS["suites_more"].starting_from(tmp_path).data == BUDGETS["suites_more"].data
 
 

@@ -4,6 +4,7 @@ The expert answers every moment, also those that the apprentice brought about (D
 answers after the apprentice's turn are whole chunks: how to get out of there.
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,13 @@ from jaxtyping import Float
 
 from lerobot_policy_quantile.adapters.factory import SceneFactory
 from lerobot_policy_quantile.contract import Observation, Policy, World
+from lerobot_policy_quantile.pretraining.samples import CHUNK
 from lerobot_policy_quantile.scenes.contract import Array
+from lerobot_policy_quantile.scenes.fast.kept_start import SavedMoment
+from lerobot_policy_quantile.scenes.fast.physics import RobosuiteScene
+
+Learner = tuple[Policy, float]
+"""A policy, and the share of episodes in which it drives now and then."""
 
 APPRENTICE_STEPS, EXPERT_STEPS = (20, 90), (15, 60)
 """Ranges of the lengths of their turns, in steps."""
@@ -24,8 +31,9 @@ DECODER = "median"
 class Apprentice:
     """A policy in one episode: its turns are drawn beforehand, and it looks when samples are taken."""
 
-    def __init__(self, policy: Policy, world: World, rng: np.random.Generator, share: float) -> None:
-        self._policy, self._world = policy, world
+    def __init__(self, learner: Learner, world: World, rng: np.random.Generator) -> None:
+        (policy, share), self._world = learner, world
+        self._policy = policy
         self._turns = draw_turns(rng) if rng.random() < share else []
         self._memory: Any = policy.begin(int(rng.integers(2**31)), world, DECODER)
         self._chunk: Float[Array, "h d"] = np.zeros((0, 0))
@@ -59,6 +67,21 @@ def draw_turns(rng: np.random.Generator) -> list[tuple[int, int]]:
         turns.append((step, end))
         step = end + int(rng.integers(*EXPERT_STEPS))
     return turns
+
+
+def foresee(
+    scene: RobosuiteScene, answer: Float[Array, "7"], following: Callable[[], Float[Array, "7"]]
+) -> list[Float[Array, "7"]]:
+    """The expert's chunk, whose first action is its answer to the present moment; the next step sees nothing of it.
+
+    `following` answers the moments that it leads to.
+    """
+    present, chunk = SavedMoment.of(scene.world), [answer]
+    while len(chunk) < CHUNK:
+        scene.step(chunk[-1])
+        chunk.append(following())
+    present.restore(scene.world)
+    return chunk
 
 
 @cache

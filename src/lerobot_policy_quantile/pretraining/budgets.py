@@ -69,7 +69,7 @@ BUDGETS = {
     "suites_more": _with_suites(120, 36, 50, TrainingBudget(updates=6500, batch=48, recipe=SPOTTING, suite_share=0.6)),
     "suites_again": _with_suites(64, 20, 32, TrainingBudget(updates=7500, batch=48, recipe=SPOTTING, suite_share=0.65)),
     "suites_driven": _with_suites(
-        64, 20, 32, TrainingBudget(updates=7000, batch=48, recipe=SPOTTING, suite_share=0.65), driven_share=0.75
+        64, 32, 28, TrainingBudget(updates=6000, batch=48, recipe=SPOTTING, suite_share=0.6), driven_share=0.75
     ),
     "suites_small": PretrainingBudget(
         DataBudget(

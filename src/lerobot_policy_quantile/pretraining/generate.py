@@ -13,6 +13,7 @@ from lerobot_policy_quantile.scenes.libero.kinds import KINDS
 from lerobot_policy_quantile.util.pool import WorkerPool
 
 if TYPE_CHECKING:
+    from lerobot_policy_quantile.pretraining.apprentice import Learner
     from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
     from lerobot_policy_quantile.scenes.staging import Stage
 
@@ -35,6 +36,8 @@ class Shard:
     scenes: int = 0  # static only
     steps: int = 0  # play only: where an episode is cut off
     scene: str = EMBEDDED
+    driver: str | None = None  # play only: folder of a policy that drives now and then
+    driven_share: float = 0.0  # of the episodes
 
     @property
     def file(self) -> str:
@@ -104,8 +107,8 @@ class DataBudget:
     suite_held_out_shards: int = 0
     suite_episodes: int = 4  # per shard
     suite_steps: int | None = None
-    driven_share: float = 0.0  # of the suites' training episodes: the checkpoint to go on from drives now and then
-    driver: str | None = None  # its folder
+    driven_share: float = 0.0  # of training episodes in the suites and the embedded scene: `driver` drives now and then
+    driver: str | None = None  # folder of the checkpoint to go on from
 
     def without_libero(self) -> "DataBudget":
         """The embedded scene only, for a machine without LIBERO's assets."""
@@ -134,17 +137,22 @@ class DataBudget:
         ]
         first += [self._of_suite("held_out", suite, n) for n in range(self.suite_held_out_shards) for suite in SUITES]
         places = [((n + 0.5) / count, n, *sort) for sort, count in counts.items() for n in range(count)]
-        amount = {"static": {"scenes": size}, "play": {"steps": self.play_steps}}
-        return first + [
-            self._of_suite("train", scene, n)
-            if scene in SUITES
-            else Shard("train", kind, n, scene=scene, **amount[kind])
-            for _, n, scene, kind in sorted(places)
-        ]
+        return first + [self._for_training(scene, kind, number) for _, number, scene, kind in sorted(places)]
+
+    def _for_training(self, scene: str, kind: str, number: int) -> Shard | SuiteShard:
+        shard = Shard("train", kind, number, scene=scene)
+        if scene in SUITES:
+            return self._driven(self._of_suite("train", scene, number))
+        if kind == "static":
+            return replace(shard, scenes=self.scenes_per_shard)
+        shard = replace(shard, steps=self.play_steps)
+        return self._driven(shard) if scene == EMBEDDED else shard
 
     def _of_suite(self, split: str, suite: str, number: int) -> SuiteShard:
-        shard = SuiteShard(split, suite, number, self.suite_episodes, self.suite_steps)
-        if split != "train" or not self.driven_share:
+        return SuiteShard(split, suite, number, self.suite_episodes, self.suite_steps)
+
+    def _driven[Sort: (Shard, SuiteShard)](self, shard: Sort) -> Sort:
+        if not self.driven_share:
             return shard
         if self.driver is None:
             raise ValueError("--start must name the checkpoint that drives with this --budget; got none")
@@ -196,22 +204,29 @@ def make_shard(shard: Shard | SuiteShard, folder: Path, seed: int, camera_size: 
     if shard.kind == "static":
         samples, solved = static_samples(stage, rng, shard.scenes), 0
     else:
-        episodes = [play_samples(stage, rng, kind, shard.steps) for kind in _played(stage, shard.task, rng)]
+        kinds, learner = _played(stage, shard.task, rng), _learner(shard)
+        episodes = [play_samples(stage, rng, kind, shard.steps, learner) for kind in kinds]
         samples, solved = Samples.join([part for part, _ in episodes]), sum(good for _, good in episodes)
     samples.save(folder / shard.file)
     return len(samples), solved
 
 
 def _make_suite_shard(shard: SuiteShard, folder: Path, seed: int, camera_size: int) -> tuple[int, int]:
-    from lerobot_policy_quantile.pretraining.apprentice import apprentice_policy
     from lerobot_policy_quantile.pretraining.suite_play import suite_play
 
-    scene, rng = _suite(camera_size, shard.scene), shard.generator(seed)
-    learner = None if shard.driver is None else (apprentice_policy(shard.driver), shard.driven_share)
+    scene, rng, learner = _suite(camera_size, shard.scene), shard.generator(seed), _learner(shard)
     episodes = [suite_play(scene, shard.task, rng, shard.steps, learner) for _ in range(shard.episodes)]
     samples = SuiteSamples.join([part for part, _ in episodes])
     samples.save(folder / shard.file)
     return len(samples), sum(solved for _, solved in episodes)
+
+
+def _learner(shard: Shard | SuiteShard) -> "Learner | None":
+    if shard.driver is None:
+        return None
+    from lerobot_policy_quantile.pretraining.apprentice import apprentice_policy
+
+    return apprentice_policy(shard.driver), shard.driven_share
 
 
 def _played(stage: "Stage", task: int | None, rng: np.random.Generator) -> list[str]:

@@ -5,17 +5,15 @@ missed grasps. Labels are the expert's undisturbed actions. Where an apprentice 
 expert would have led to: there it acts its chunk out, and the simulator is taken back.
 """
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import mujoco
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
-from lerobot_policy_quantile.contract import Policy
-from lerobot_policy_quantile.pretraining.apprentice import Apprentice
+from lerobot_policy_quantile.pretraining.apprentice import Apprentice, Learner, foresee
 from lerobot_policy_quantile.pretraining.samples import CHUNK
-from lerobot_policy_quantile.pretraining.scenes_play import EVERY, chunk_of
+from lerobot_policy_quantile.pretraining.scenes_play import EVERY, Played
 from lerobot_policy_quantile.pretraining.suite_samples import SUITE_KINDS, SUITES, SuiteSamples
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.experts.aims import aims
@@ -23,7 +21,6 @@ from lerobot_policy_quantile.scenes.experts.disturbance import Executed, Kicks, 
 from lerobot_policy_quantile.scenes.experts.style import Style
 from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
 from lerobot_policy_quantile.scenes.experts.view import View
-from lerobot_policy_quantile.scenes.fast.kept_start import SavedMoment
 from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA
 from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
 
@@ -32,23 +29,6 @@ WANDER_STEPS = 16
 WANDER = np.array([(-0.8, -0.8, -0.4), (0.8, 0.8, 0.4)])
 """Range of the command during them."""
 _CAMERAS = {"external": EXTERNAL_CAMERA, "wrist": WRIST_CAMERA}
-
-
-@dataclass
-class _Played:
-    """One episode: the expert's action at every step, where something else was done, and the rows of kept moments."""
-
-    answers: list[Float[Array, "7"]] = field(default_factory=list)
-    pushed: list[bool] = field(default_factory=list)
-    seen: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    foreseen: dict[int, list[Float[Array, "7"]]] = field(default_factory=dict)
-    """Step -> the expert's chunk from there, of moments in the apprentice's turns."""
-
-    def chunk(self, step: int) -> tuple[Float[Array, "h d"], Bool[Array, " h"]]:
-        """The label of a moment, and which of its steps count."""
-        if step in self.foreseen:
-            return chunk_of(self.foreseen[step], [False] * CHUNK, 0)
-        return chunk_of(self.answers, self.pushed, step)
 
 
 class _Cameras:
@@ -90,18 +70,18 @@ def suite_play(
     task: int,
     rng: np.random.Generator,
     steps: int | None = None,
-    learner: tuple[Policy, float] | None = None,
+    learner: Learner | None = None,
 ) -> tuple[SuiteSamples, bool]:
     """One episode of at most `steps` steps (the benchmark's limit): its samples, and whether the task was solved.
 
-    A `learner` is a policy that drives now and then, in the given share of episodes.
+    A `learner` drives now and then.
     """
     scene.reset_fresh(task, int(rng.integers(2**31)))
     cameras = _Cameras(scene.world)
     push, count = np.array([*rng.uniform(*WANDER), 0.0, 0.0, 0.0, -1.0]), int(rng.integers(WANDER_STEPS))
     for step in range(count):
         scene.step(push, observe=step == count - 1)
-    apprentice = None if learner is None else Apprentice(learner[0], scene, rng, learner[1])
+    apprentice = None if learner is None else Apprentice(learner, scene, rng)
     record = _drive(scene, cameras, rng, scene.limit if steps is None else steps, apprentice)
     rows = []
     for step, row in record.seen:
@@ -113,9 +93,9 @@ def suite_play(
 
 def _drive(
     scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, steps: int, apprentice: Apprentice | None
-) -> _Played:
+) -> Played[dict[str, Any]]:
     expert, executed = TaskExpert(scene, Style.draw(int(rng.integers(2**31)))), _Disturbed(rng)
-    record, after = _Played(), 0
+    record, after = Played[dict[str, Any]](), 0
     phase = int(rng.integers(EVERY)) if steps > EVERY else 0
     for step in range(steps):
         answer = expert.act(scene.state())
@@ -124,8 +104,9 @@ def _drive(
             if apprentice is not None:
                 apprentice.look(step)
         own = None if apprentice is None else apprentice.action(step)
-        if own is not None and record.seen and record.seen[-1][0] == step:
-            record.foreseen[step] = foresee(scene, expert, answer)
+        if own is not None and record.kept(step):
+            twin = expert.twin()
+            record.foreseen[step] = foresee(scene, answer, lambda twin=twin: twin.act(scene.state()))
         action, pushed = executed(answer) if own is None else (own, True)
         record.answers.append(answer)
         record.pushed.append(pushed)
@@ -134,16 +115,6 @@ def _drive(
         if after > CHUNK:
             break
     return record
-
-
-def foresee(scene: LiberoScene, expert: TaskExpert, answer: Float[Array, "7"]) -> list[Float[Array, "7"]]:
-    """The expert's chunk, whose first action is its answer to the present moment; the next step sees nothing of it."""
-    present, twin, chunk = SavedMoment.of(scene.world), expert.twin(), [answer]
-    while len(chunk) < CHUNK:
-        scene.step(chunk[-1])
-        chunk.append(twin.act(scene.state()))
-    present.restore(scene.world)
-    return chunk
 
 
 def _kinds(view: View) -> Float[Array, "k 3"]:
