@@ -97,6 +97,7 @@ def test_the_page_has_the_parts_that_have_files(cells, tmp_path):
     page = write_report(tmp_path, ("embedded", "libero_object")).read_text()
     assert "## Delays: embedded scene" in page
     assert "## Cost of a replan" in page
+    assert "Digests of the policies' weights: ours `a1`." in page
     assert "real_time_libero_object" not in page
     assert "## Surprise" not in page
     assert "real_time_embedded.svg" in page

@@ -75,6 +75,7 @@ def write_report(folder: Path, scenes: Sequence[str]) -> Path:
             parts.append(
                 f"## Delays: {TITLES[scene]}\n\n![{figure.caption}]({figure.name}.svg)\n\n{delay_table(cells)}"
             )
+            parts.append(weights_line(cells))
             if table := target_table(cells, DELAY):
                 parts.append(TARGETS.format(DELAY) + "\n\n" + table)
             if found := _read(folder / SEAMS).get(scene):
@@ -112,6 +113,12 @@ def delay_table(cells: Sequence[Cell]) -> str:
         fixed = (name.policy, name.decoder, name.handover, str(name.delay), str(len(cell.successes)))
         lines.append((*fixed, success, *figures))
     return markdown(header, lines)
+
+
+def weights_line(cells: Sequence[Cell]) -> str:
+    """Which policies these are: a base may have been made anew since."""
+    known = sorted({(cell.name.policy, cell.weights) for cell in cells})
+    return f"Digests of the policies' weights: {', '.join(f'{name} `{weights}`' for name, weights in known)}.\n"
 
 
 def target_table(cells: Sequence[Cell], delay: int) -> str:
