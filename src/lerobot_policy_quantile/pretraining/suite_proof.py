@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from lerobot_policy_quantile.adapters.factory import SceneFactory
@@ -55,7 +56,9 @@ def head_folders(base: Path, out: Path, heads: Sequence[str]) -> dict[str, str]:
     for head in heads:
         folder = base if head == QUANTILE else out / "heads" / head
         if not (folder / "config.json").is_file():
-            policy: Any = policy_from_base(head, folder=base)
+            with torch.random.fork_rng(devices=()):  # the same file every time: a digest names the policy
+                torch.manual_seed(0)
+                policy: Any = policy_from_base(head, folder=base)
             policy.save_pretrained(folder)
             for pipeline in processors_from_base(policy.config, folder=base):
                 pipeline.save_pretrained(folder)

@@ -7,7 +7,7 @@ from lerobot_policy_quantile.adapters.factory import SceneFactory
 from lerobot_policy_quantile.contract import OWN_DECODER, Observation
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.pretraining.suite_proof import head_folders
-from lerobot_policy_quantile.studies.real_time.policies import PLAN, SUITE, TRAINED_ON
+from lerobot_policy_quantile.studies.real_time.policies import PLAN, SUITE, SUITES_BASE, TRAINED_ON
 from lerobot_policy_quantile.studies.real_time.run import FINE_TUNED_HANDOVERS, FIRST_STATE
 
 
@@ -24,6 +24,13 @@ def test_an_l1_head_straight_from_a_base_answers_as_the_median_does(base, tmp_pa
         found.append(chunk.actions)
     assert np.abs(found[0]).max() > 0.01
     np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+
+
+def test_a_head_straight_from_a_base_is_the_same_policy_whenever_it_is_made(tmp_path):
+    folders = {name: head_folders(base_checkpoint(SUITES_BASE), tmp_path / name, ("flow",))["flow"] for name in "ab"}
+    factory = SceneFactory(folders, 96)
+    first, again = (factory.policy_context(name)["policy"] for name in folders)
+    assert first == again
 
 
 def test_heads_are_fine_tuned_on_other_states_than_those_they_are_judged_on():
