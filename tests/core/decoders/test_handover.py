@@ -139,7 +139,7 @@ def test_ranks_relax_from_the_left_overs_to_the_decoders():
 
 def test_our_own_weights_begin_high_and_fade_fast():
     weights = handover_weights("fade", 4, 8, 10)
-    torch.testing.assert_close(weights, torch.tensor([1, 1, 1, 1, 0.85, 0.2975, 0.104125, 0.03644375, 0, 0]))
+    torch.testing.assert_close(weights, torch.tensor([1, 1, 1, 1, 0.95, 0.1425, 0.021375, 0.00320625, 0, 0]))
 
 
 def test_a_short_rest_relaxes_over_the_horizon():

@@ -22,7 +22,7 @@ Schedule = Literal["fade", "zeros", "ones", "linear", "exp"]
 LEROBOT_SCHEDULES: tuple[Schedule, ...] = ("zeros", "ones", "linear", "exp")
 SCHEDULES: tuple[Schedule, ...] = ("fade", *LEROBOT_SCHEDULES)
 
-FADE_FROM, FADE = 0.85, 0.35
+FADE_FROM, FADE = 0.95, 0.15
 """Weight of the left-over in the first step after the delay, and what is left of a weight one step later. LeRobot's
 schedules are made for chunks of fifty steps; in chunks of ten they hold on to the old plan for too long."""
 
@@ -107,7 +107,7 @@ def handover_weights(schedule: Schedule, start: int, end: int, total: int) -> Fl
     """LeRobot's prefix weights: ones up to `start`, zeros from `end` on, the schedule between them.
 
     A linear ramp ends one step before it would touch 1 or 0; the exponential one is w (e^w - 1) / (e - 1). Ours,
-    `fade`, is 0.85 x 0.35^i in the i-th step from `start` on: a small seam, soon forgotten.
+    `fade`, is 0.95 x 0.15^i in the i-th step from `start` on: a small seam, soon forgotten.
     """
     start = min(start, end)
     step = torch.arange(total, dtype=torch.float32)
