@@ -13,7 +13,7 @@ from lerobot_policy_quantile.pretraining.apprentice import MOST_TURNS, draw_turn
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS
 from lerobot_policy_quantile.pretraining.generate import SuiteShard
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW
-from lerobot_policy_quantile.pretraining.suite_play import suite_play
+from lerobot_policy_quantile.pretraining.suite_play import answers_of, suite_play
 from lerobot_policy_quantile.pretraining.suite_samples import BASKET, SUITE_KINDS, SUITES
 from lerobot_policy_quantile.pretraining.train import LOG
 from lerobot_policy_quantile.scenes.experts.aims import aims
@@ -110,8 +110,7 @@ def test_a_chunk_that_is_acted_out_leaves_no_trace(scene):
         for step in range(40):
             answers.append(expert.act(scene.state()))
             if looking and step % 8 == 0:
-                twin = expert.twin()
-                chunks.append((step, foresee(scene, answers[-1], lambda: twin.act(scene.state()))))
+                chunks.append((step, foresee(scene, answers[-1], answers_of(expert.twin(), scene))))
             scene.step(answers[-1])
             way.append(scene.simulator_state())
         ways.append(way)

@@ -5,6 +5,7 @@ missed grasps. Labels are the expert's undisturbed actions. Where an apprentice 
 expert would have led to: there it acts its chunk out, and the simulator is taken back.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import mujoco
@@ -105,8 +106,7 @@ def _drive(
                 apprentice.look(step)
         own = None if apprentice is None else apprentice.action(step)
         if own is not None and record.kept(step):
-            twin = expert.twin()
-            record.foreseen[step] = foresee(scene, answer, lambda twin=twin: twin.act(scene.state()))
+            record.foreseen[step] = foresee(scene, answer, answers_of(expert.twin(), scene))
         action, pushed = executed(answer) if own is None else (own, True)
         record.answers.append(answer)
         record.pushed.append(pushed)
@@ -115,6 +115,11 @@ def _drive(
         if after > CHUNK:
             break
     return record
+
+
+def answers_of(expert: TaskExpert, scene: LiberoScene) -> Callable[[], Float[Array, "7"]]:
+    """The expert's answer to the present moment, whenever it is called."""
+    return lambda: expert.act(scene.state())
 
 
 def _kinds(view: View) -> Float[Array, "k 3"]:

@@ -107,8 +107,7 @@ class Light:
     def _destroy_sim(self) -> None:
         self._drawn = self._drawing = self.built = None  # or the simulator would live on
         if self.sim is not None:
-            for replaced in ("render", "reset"):
-                vars(self.sim).pop(replaced, None)
+            vars(self.sim).pop("reset", None)
         super()._destroy_sim()  # type: ignore[misc]
 
     def light_step(self, action: Float[Array, "7"]) -> None:

@@ -90,10 +90,61 @@ class Mirror(NamedTuple):
         return height
 
 
+class Placed(NamedTuple):
+    """Meshes as a scene has them; a mesh may be there several times."""
+
+    meshes: Int[Array, "geom"]
+    radii: Float[Array, "geom"]
+    places: Float[Array, "geom 3"]
+    turns: Float[Array, "geom 3 3"]
+
+    def of(self, chosen: Bool[Array, "geom"] | Int[Array, "n"]) -> "Placed":
+        """Some of them."""
+        return Placed(*(column[chosen] for column in self))
+
+    def moved_from(self, before: "Placed") -> Bool[Array, "geom"]:
+        """Which are elsewhere than before; all of them where they are others."""
+        if not np.array_equal(self.meshes, before.meshes):
+            return np.ones(len(self.meshes), np.bool_)
+        moved: Array = (self.places != before.places).any(1) | (self.turns != before.turns).any((1, 2))
+        return moved
+
+
+class CutMeshes:
+    """What one camera sees of the meshes, and lists of its own in the rendering context that hold just that."""
+
+    def __init__(self, lists: int, meshes: int, faces: int) -> None:
+        self.lists = lists
+        self.seen = np.zeros(faces, np.bool_)
+        self._listed = np.zeros(meshes, np.bool_)
+        self._view: tuple[Array, ...] = ()
+        self._placed: Placed | None = None
+
+    def outdated(self, eye: Eye, mirrors: list[Mirror], placed: Placed) -> Int[Array, "n"]:
+        """Meshes of which another part may be seen than in the last picture: they, a mirror or the eye have moved."""
+        view = tuple(np.asarray(value) for part in (eye, *mirrors) for value in part)
+        last_view, last = self._view, self._placed
+        self._view, self._placed = view, placed
+        if last is None or len(view) != len(last_view) or not all(map(np.array_equal, view, last_view)):
+            return np.unique(placed.meshes)
+        return np.unique(placed.meshes[placed.moved_from(last)])
+
+    def unlisted(self, meshes: Int[Array, "n"], table: Int[Array, "mesh 4"], before: Bool[Array, "face"]) -> list[int]:
+        """Those of which the lists hold something else than what is seen; taken as listed from now on."""
+        found = []
+        for mesh in meshes:
+            faces = slice(first := table[mesh, 2], first + table[mesh, 3])
+            if not self._listed[mesh] or not np.array_equal(before[faces], self.seen[faces]):
+                found.append(int(mesh))
+        self._listed[found] = True
+        return found
+
+
 class VisibleOnly:
     """Draws a robosuite simulator's cameras from what can be seen of its meshes, in robosuite's own rendering context.
 
-    That context holds cut-down meshes between pictures; `sim.render` puts whole ones back before it draws.
+    Every camera has lists of cut-down meshes of its own beside that context's whole ones, and of these only those are
+    made again of which it sees another part than before: of what stands still, a camera that does so keeps them.
     """
 
     def __init__(self, sim: Any, grid: Grid, size: int) -> None:
@@ -106,9 +157,7 @@ class VisibleOnly:
         self._faces = corners.copy(), normals.copy(), texture.copy()
         self._corners = np.zeros((3, int(model.mesh_vertnum.max())), np.float32)
         self._candidates = np.zeros(int(model.mesh_facenum.max()), np.bool_)
-        self._seen = np.zeros(model.nmeshface, np.bool_)
-        self._cut: set[int] = set()
-        self._render_whole, sim.render = sim.render, self._render
+        self._cameras: dict[str, CutMeshes] = {}
 
     def draw(self, camera: str) -> UInt8[Array, "y x 3"] | None:
         """What robosuite's `sim.render` gives; None if this scene must be drawn whole."""
@@ -116,77 +165,94 @@ class VisibleOnly:
         geoms, eye = _mesh_geoms(scene), _eye_of(scene)
         if geoms is None or eye is None:
             return None
-        mirrors = _mirrors(scene, eye)
-        self._cut_down(geoms, eye, mirrors)
+        mirrors, context = _mirrors(scene, eye), self._sim._render_context_offscreen.con
+        if camera not in self._cameras:
+            self._cameras[camera] = CutMeshes(_new_lists(self._model.nmesh), self._model.nmesh, self._model.nmeshface)
+        cut = self._cameras[camera]
         whole = mujoco.MjrRect(0, 0, self._size, self._size)
         picture = np.empty((self._size, self._size, 3), np.uint8)
-        context = self._sim._render_context_offscreen.con
         reflects = scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION]
         scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = bool(mirrors)
-        mujoco.mjr_render(whole, scene, context)
-        scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = reflects
+        its_own, context.baseMesh = context.baseMesh, cut.lists
+        try:
+            self._cut_down(cut, self._placed(geoms), eye, mirrors)
+            mujoco.mjr_render(whole, scene, context)
+        finally:
+            context.baseMesh = its_own
+            scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = reflects
         mujoco.mjr_readPixels(picture, None, whole, context)
         return picture
 
-    def _render(self, *arguments: Any, **options: Any) -> Any:
-        """In place of robosuite's `sim.render`: the same, with whole meshes."""
-        for number in self._cut:
-            mujoco.mjr_uploadMesh(self._model, self._sim._render_context_offscreen.con, number)
-        self._cut.clear()
-        return self._render_whole(*arguments, **options)
+    def seen(self, camera: str) -> Bool[Array, "face"]:
+        """The faces that were drawn in its last picture."""
+        return self._cameras[camera].seen
 
-    def _cut_down(self, geoms: list[Any], eye: Eye, mirrors: list[Mirror]) -> None:
-        """Hand the context what can be seen of the meshes; the model has them cut down only while that lasts."""
+    def _placed(self, geoms: list[Any]) -> Placed:
         meshes = np.array([geom.dataid // 2 for geom in geoms])
         radii = self._model.geom_rbound[[geom.objid for geom in geoms]]
         places = np.array([geom.pos for geom in geoms], np.float64)
         turns = np.array([geom.mat for geom in geoms], np.float64).reshape(-1, 3, 3)
-        self._seen[:] = False
-        self._find_seen(eye, _WHOLE, meshes, places, turns, radii, np.zeros((0, 4)))
+        return Placed(meshes, radii, places, turns)
+
+    def _cut_down(self, cut: CutMeshes, placed: Placed, eye: Eye, mirrors: list[Mirror]) -> None:
+        """Put what can be seen of the meshes into a camera's lists; the model has them cut down only meanwhile."""
+        meshes = cut.outdated(eye, mirrors, placed)
+        if not len(meshes):
+            return
+        before = cut.seen.copy()
+        for first, count in self._meshes[meshes, 2:]:
+            cut.seen[first : first + count] = False
+        placed = placed.of(np.isin(placed.meshes, meshes))
+        self._find_seen(cut.seen, eye, _WHOLE, placed, np.zeros((0, 4)))
         for mirror in mirrors:
-            shown = np.flatnonzero(mirror.above(places) >= -radii - ROUNDING)  # MuJoCo cuts off what lies behind it
-            heights = mirror.above(places[shown])[:, None]
+            # MuJoCo cuts off what lies behind it.
+            shown = placed.of(mirror.above(placed.places) >= -placed.radii - ROUNDING)
+            heights = mirror.above(shown.places)[:, None]
             flip = np.eye(3) - 2 * np.outer(mirror.normal, mirror.normal)
-            planes = np.concatenate([mirror.normal @ turns[shown], heights], axis=1)
-            mirrored = places[shown] - 2 * heights * mirror.normal, flip @ turns[shown]
-            self._find_seen(eye, mirror.part, meshes[shown], *mirrored, radii[shown], planes)
-        drawn = np.unique(meshes)
+            planes = np.concatenate([mirror.normal @ shown.turns, heights], axis=1)
+            mirrored = shown._replace(places=shown.places - 2 * heights * mirror.normal, turns=flip @ shown.turns)
+            self._find_seen(cut.seen, eye, mirror.part, mirrored, planes)
+        drawn = np.array(cut.unlisted(meshes, self._meshes, before), np.int64)
         tables, counts = _faces_of(self._model), self._model.mesh_facenum
-        keep_seen(drawn, self._meshes, self._seen, self._faces, tables, counts)
+        keep_seen(drawn, self._meshes, cut.seen, self._faces, tables, counts)
         for number in drawn:
             mujoco.mjr_uploadMesh(self._model, self._sim._render_context_offscreen.con, number)
         put_back(drawn, self._meshes, self._faces, tables, counts)
-        self._cut.update(drawn)
 
     def _find_seen(
         self,
+        seen: Bool[Array, "face"],
         eye: Eye,
         part: Float[Array, "4"],
-        meshes: Int[Array, "geom"],
-        places: Float[Array, "geom 3"],
-        turns: Float[Array, "geom 3 3"],
-        radii: Float[Array, "geom"],
+        placed: Placed,
         mirror: Float[Array, "geom 4"],
     ) -> None:
         """Mark what leaves a trace in a part of the picture."""
-        centres = eye.of(places)
-        near = eye.may_see(centres, radii, part)
+        centres = eye.of(placed.places)
+        near = eye.may_see(centres, placed.radii, part)
         pixels = 0.5 * self._size * (1 + part)
         window = np.array([*np.floor(pixels[:2]), *np.ceil(pixels[2:])], np.int64)
         find_seen(
             self._model.mesh_vert,
             self._faces[0],
-            self._meshes[meshes[near]],
+            self._meshes[placed.meshes[near]],
             centres[near],
-            eye.axes @ turns[near],
+            eye.axes @ placed.turns[near],
             np.array([self._size, eye.tangent, eye.near, eye.far, self._grid.margin], np.float32),
             window,
             mirror[near[: len(mirror)]].astype(np.float32),
             self._grid.samples,
             self._corners,
             self._candidates,
-            self._seen,
+            seen,
         )
+
+
+def _new_lists(meshes: int) -> int:
+    """First of the numbers of new lists in the current context: MuJoCo has two for every mesh."""
+    from OpenGL import GL  # see `visible_only`
+
+    return int(GL.glGenLists(2 * meshes))
 
 
 def visible_only(sim: Any, size: int) -> VisibleOnly | None:
