@@ -66,7 +66,12 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def with_rule(context: Mapping[str, str], rule: RealTime) -> dict[str, str]:
     """A policy's context where its answers take time; journals keep rows of other rules apart."""
-    return {**context, "handover": rule.handover, "delay": str(rule.delay)}
+    own = {"handover": rule.handover, "delay": str(rule.delay)}
+    if rule.handover == "rank":
+        from lerobot_policy_quantile.core.decoders.handover import FADE_TEXT
+
+        own["fade"] = FADE_TEXT
+    return {**context, **own}
 
 
 class RealTimePolicy:

@@ -36,6 +36,7 @@ def cells(tmp_path):
             row = episode(files, index, jump=jump, policy=f"ours/{handover}-{delay}")
             lost = (handover, delay, index) == ("swap", 4, 0)
             versions = {"handover": handover, "delay": str(delay), "policy": "a1"}
+            versions |= {"fade": "1 x 0^i"} if handover == "rank" else {}
             rows.append(replace(row, status="failure" if lost else "success", versions=versions))
     return cells_of(rows, files)
 
@@ -85,10 +86,11 @@ def test_cells_are_kept_with_their_episodes_and_told_from_those_of_other_policie
         assert one.values("path jerk") == pytest.approx(other.values("path jerk"), rel=1e-4), "five digits are kept"
     first = cells[0]
     assert first.starts == ((0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 0))
-    assert kept.have(first.name, "a1", first.starts)
-    assert not kept.have(first.name, "b2", first.starts), "another policy"
-    assert not kept.have(first.name, "a1", first.starts[:3]), "other episodes"
-    assert not kept.have(replace(first.name, delay=2), "a1", first.starts)
+    assert kept.have(first.name, "a1", "1 x 0^i", first.starts)
+    assert not kept.have(first.name, "b2", "1 x 0^i", first.starts), "another policy"
+    assert not kept.have(first.name, "a1", "1 x 0^i", first.starts[:3]), "other episodes"
+    assert not kept.have(replace(first.name, delay=2), "a1", "1 x 0^i", first.starts)
+    assert not kept.have(first.name, "a1", "1 x 0.5^i", first.starts), "another fade"
 
 
 def test_the_page_has_the_parts_that_have_files(cells, tmp_path):
@@ -97,7 +99,8 @@ def test_the_page_has_the_parts_that_have_files(cells, tmp_path):
     page = write_report(tmp_path, ("embedded", "libero_object")).read_text()
     assert "## Delays: embedded scene" in page
     assert "## Cost of a replan" in page
-    assert "Digests of the policies' weights: ours `a1`." in page
+    assert "Digests of the policies' weights: ours `a1`. Rank handover's weight in the i-th step after the" in page
+    assert "delay: `1 x 0^i`." in page
     assert "real_time_libero_object" not in page
     assert "## Surprise" not in page
     assert "real_time_embedded.svg" in page

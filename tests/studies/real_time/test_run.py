@@ -9,7 +9,7 @@ from lerobot_policy_quantile.evaluation.tables.motion import EpisodeMotion
 from lerobot_policy_quantile.evaluation.whole_run import UnfinishedError
 from lerobot_policy_quantile.policy.base_checkpoint import base_checkpoint
 from lerobot_policy_quantile.studies.real_time.cells import Cell, CellFile, CellName
-from lerobot_policy_quantile.studies.real_time.run import JoiningStudy, _weights
+from lerobot_policy_quantile.studies.real_time.run import JoiningStudy, _weights_and_fade
 
 SCENE, POLICIES = "embedded", {"ours": str(base_checkpoint())}
 
@@ -18,12 +18,12 @@ class Machine:
     """Stands for the closed loop: notes what it is asked for and stops after so many episodes."""
 
     def __init__(self, monkeypatch):
-        self.asked, self.most = [], 10_000
+        self.asked, self.most, self.policies = [], 10_000, {}
         monkeypatch.setattr(JoiningStudy, "_run", lambda study, part, keys, factory: self.run(keys, factory))
         monkeypatch.setattr(JoiningStudy, "_finished", lambda study, part: self.finished())
 
     def run(self, keys, factory):
-        self.weights = _weights(factory, keys[0].policy)
+        self.policies |= {key.policy: _weights_and_fade(factory, key.policy) for key in keys}
         self.asked += keys[: self.most]
         if len(keys) > self.most:
             raise UnfinishedError("stopped")
@@ -36,7 +36,8 @@ class Machine:
         motion = EpisodeMotion(0.1, 0.1, 0.1, 0.0, 5.0, 0.0)
         for cell, keys in groupby(sorted(self.asked, key=name), name):
             starts = tuple(sorted((key.task, key.index, key.seed) for key in keys))
-            yield Cell(cell, self.weights, starts, (True,) * len(starts), (motion,) * len(starts))
+            weights, fade = self.policies[cell.arm]
+            yield Cell(cell, weights, starts, (True,) * len(starts), (motion,) * len(starts), fade)
 
 
 @pytest.fixture

@@ -26,6 +26,9 @@ FADE_FROM, FADE = 0.95, 0.15
 """Weight of the left-over in the first step after the delay, and what is left of a weight one step later. LeRobot's
 schedules are made for chunks of fifty steps; in chunks of ten they hold on to the old plan for too long."""
 
+FADE_TEXT = f"{FADE_FROM:g} x {FADE:g}^i"
+"""How journals name it: episodes under another fade are others."""
+
 FARTHEST = 20.0
 """Normalised actions beyond this belong to another action space: q01 and q99 of the data are at -1 and 1."""
 

@@ -48,6 +48,8 @@ class Cell:
     starts: tuple[Start, ...]
     successes: tuple[bool, ...]
     motions: tuple[EpisodeMotion, ...]
+    fade: str = ""
+    """Weights of rank handover, as journals have them; empty for other handovers."""
 
     def values(self, measure: str) -> list[float]:
         """One number per episode."""
@@ -60,18 +62,19 @@ class Cell:
 
 def cells_of(rows: Iterable[Row], files: SideFiles) -> list[Cell]:
     """The cells of finished episodes, in the order of their names."""
-    groups: dict[tuple[CellName, str], list[tuple[Start, bool, EpisodeMotion]]] = {}
+    groups: dict[tuple[CellName, str, str], list[tuple[Start, bool, EpisodeMotion]]] = {}
     for row in rows:
         if (motion := motion_of(row, files)) is not None:
             versions = row.versions
             policy = row.key.policy.rpartition("/")[0]
             name = CellName(policy, row.key.decoder, versions["handover"], int(versions["delay"]))
             start = (row.key.task, row.key.index, row.key.seed)
-            groups.setdefault((name, versions["policy"]), []).append((start, row.status == "success", motion))
+            kind = name, versions["policy"], versions.get("fade", "")
+            groups.setdefault(kind, []).append((start, row.status == "success", motion))
     found = []
-    for (name, weights), members in sorted(groups.items()):
+    for (name, weights, fade), members in sorted(groups.items()):
         starts, successes, motions = zip(*sorted(members, key=lambda member: member[0]), strict=True)
-        found.append(Cell(name, weights, starts, successes, motions))
+        found.append(Cell(name, weights, starts, successes, motions, fade))
     return found
 
 
@@ -87,10 +90,10 @@ class CellFile:
             return []
         return [_cell(record) for record in json.loads(self.path.read_text(encoding="utf-8"))["cells"]]
 
-    def have(self, name: CellName, weights: str, starts: Sequence[Start]) -> bool:
-        """Whether a cell's episodes are there, of this policy."""
-        wanted = (name, weights, tuple(sorted(starts)))
-        return any((cell.name, cell.weights, cell.starts) == wanted for cell in self.read())
+    def have(self, name: CellName, weights: str, fade: str, starts: Sequence[Start]) -> bool:
+        """Whether a cell's episodes are there, of this policy and under this fade."""
+        wanted = (name, weights, fade, tuple(sorted(starts)))
+        return any((cell.name, cell.weights, cell.fade, cell.starts) == wanted for cell in self.read())
 
     def add(self, cells: Iterable[Cell]) -> None:
         """Keep cells, in place of earlier ones of their names."""
@@ -103,7 +106,8 @@ def _text(cells: Sequence[Cell]) -> str:
     columns = ["task", "index", "seed", "success", *(field.name for field in fields(EpisodeMotion))]
     blocks = []
     for cell in cells:
-        head = json.dumps({**_named(cell.name), "weights": cell.weights})[:-1]
+        fade = {"fade": cell.fade} if cell.fade else {}
+        head = json.dumps({**_named(cell.name), "weights": cell.weights, **fade})[:-1]
         episodes = zip(cell.starts, cell.successes, cell.motions, strict=True)
         lines = (json.dumps([*s, int(won), *map(_short, astuple(motion))]) for s, won, motion in episodes)
         blocks.append(f'{head}, "episodes": [\n' + ",\n".join(lines) + "\n]}")
@@ -123,6 +127,7 @@ def _cell(record: dict[str, Any]) -> Cell:
         tuple((row[0], row[1], row[2]) for row in episodes),
         tuple(bool(row[3]) for row in episodes),
         tuple(motions),
+        record.get("fade", ""),
     )
 
 

@@ -118,7 +118,9 @@ def delay_table(cells: Sequence[Cell]) -> str:
 def weights_line(cells: Sequence[Cell]) -> str:
     """Which policies these are: a base may have been made anew since."""
     known = sorted({(cell.name.policy, cell.weights) for cell in cells})
-    return f"Digests of the policies' weights: {', '.join(f'{name} `{weights}`' for name, weights in known)}.\n"
+    fades = " and ".join(f"`{fade}`" for fade in sorted({cell.fade for cell in cells if cell.fade}))
+    said = f" Rank handover's weight in the i-th step after the delay: {fades}." if fades else ""
+    return f"Digests of the policies' weights: {', '.join(f'{name} `{weights}`' for name, weights in known)}.{said}\n"
 
 
 def target_table(cells: Sequence[Cell], delay: int) -> str:

@@ -126,8 +126,7 @@ class JoiningStudy:
     ) -> None:
         handovers = list(dict.fromkeys(cell.handover for cell in cells))
         factory, starts = self._factory(policies, handovers, self.delays), self._starts(scene)
-        weights = {cell: _weights(factory, cell.arm) for cell in cells}
-        missing = [cell for cell in cells if not kept.have(cell, weights[cell], starts)]
+        missing = [cell for cell in cells if not kept.have(cell, *_weights_and_fade(factory, cell.arm), starts)]
         if not missing:
             return
         keys = [
@@ -224,9 +223,9 @@ class JoiningStudy:
         return rows, SideFiles(folder / SIDE)
 
 
-def _weights(factory: JoiningFactory, arm: str) -> str:
-    """Digest of the policy behind an arm, as journals have it."""
+def _weights_and_fade(factory: JoiningFactory, arm: str) -> tuple[str, str]:
+    """Digest of the policy behind an arm, and the weights of its handover, as journals have them."""
     context = factory.policy_context(arm)
     if context is None:
         raise ValueError(f"policy {arm} must be a folder; got a server that does not answer")
-    return context["policy"]
+    return context["policy"], context.get("fade", "")
