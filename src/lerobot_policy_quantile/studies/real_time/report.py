@@ -38,7 +38,8 @@ make real-time
 
 [Real time](../../explanation/real_time.md) explains the handovers and the measures; a step is 50 ms. A chunk of ten
 steps is asked for every five steps, or as soon as the last answer is there. Episodes are paired; 95 % intervals of
-success are Wilson's, of means Student's t over episodes. Without a delay pausing is swapping.
+success are Wilson's, of means Student's t over episodes. Without a delay pausing is swapping. Such a chunk lasts for
+delays of up to five steps: at six the robot stands still for a while under every rule, and no seam can be measured.
 
 Policies come straight from the shipped [bases](../../explanation/base.md): in the embedded scene `base` (quantile)
 and `base_suites` (flow), in LIBERO-Object `base_suites`, from initial states 20 to 29. Straight from a base an L1
