@@ -135,7 +135,7 @@ def test_claims_name_variants_decoders_and_numbers_that_exist(name):
     assert found
     variants = {variant.name for variant in study.variants}
     for each in found:
-        assert each.suite in {evaluation.suite for evaluation in study.evaluations}
+        assert each.suite in {evaluation.suite for evaluation in load_study(name).evaluations}
         lines = (each.a,) if each.b is None else (each.a, each.b)
         for line, rate in zip(lines, each.paper, strict=bool(each.paper)):
             assert line[0] in variants or (each.b_study and line == each.b)
@@ -269,3 +269,24 @@ def test_variants_that_are_not_the_papers_are_marked(tmp_path):
     text = page(kept, study, MINIATURE)
     assert "`l1-half` is not the paper's" in text
     assert "`one-step-flow` is not the paper's: baseline of arXiv 2606.05737" in text
+
+
+def test_a_study_on_some_of_liberos_suites_prints_their_mean_beside_the_papers_of_the_same_suites(tmp_path):
+    """Half and all of ten tasks are solved: 75 %. Table 4a has 99 and 99 for L1, 99 and 100 for the full model."""
+    study = load_study("ablations")
+    solved = {"libero_spatial": 5, "libero_object": 10}
+    made = [
+        row(scene, task, status="success" if task < won else "failure", policy=f"{name}#{seed}", decoder="median")
+        for name in ("quantile", "l1")
+        for seed in range(2)
+        for scene, won in solved.items()
+        for task in range(10)
+    ]
+    journal_of(tmp_path, made)
+    kept = keep_summary(study, steps_of(tmp_path), MINIATURE, tmp_path)
+    text = page(kept, MINIATURE.applied(study), MINIATURE)
+    assert "| variant | Spatial | Object | Mean | paper |" in text
+    for name, printed in (("quantile", "99.5"), ("l1", "99")):
+        (line,) = (each for each in text.splitlines() if each.startswith(f"| {name} | 50.0 | 100.0 | 75.0 ["))
+        assert f"| {printed} |" in line
+    assert "Mean" in (write_page(kept, tmp_path).parent / "ablations-libero.svg").read_text()

@@ -134,7 +134,7 @@ def test_what_one_study_trained_is_done_before_for_the_next_and_rows_are_found(t
         steps = fake(expand(load_study(name), where, MINIATURE, [0]), tmp_path)
         assert run_steps(steps, where, tmp_path / name, INPUTS, said.append, root=tmp_path)
     assert sum("done before" in line for line in said) == 1
-    assert (tmp_path / "trainings" / "calls").read_text() == "3000 " * 7
+    assert (tmp_path / "trainings" / "calls").read_text() == f"{MINIATURE.study['k_sweep'].updates} " * 7
     assert (tmp_path / "logs").is_dir()
     policy = dict(steps[-1].labels)["K21#0"]
     folder = tmp_path / "episodes" / "libero"

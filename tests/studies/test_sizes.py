@@ -7,6 +7,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from lerobot_policy_quantile.cli.main import app
+from lerobot_policy_quantile.studies.miniature.kept import places_of
 from lerobot_policy_quantile.studies.plan_checks import require_sound
 from lerobot_policy_quantile.studies.plan_machine import inputs_of
 from lerobot_policy_quantile.studies.plans import load_study
@@ -70,6 +71,22 @@ def test_a_study_can_be_run_some_variants_at_a_time():
     assert [label for label, _ in judged.labels] == ["K5#1", "K21#1"]
     with pytest.raises(ValueError, match=r"variants of study 'k_sweep' must be one of K5, .*; got 'K2'; did you mean"):
         expand(study, WHERE, MINIATURE, None, ["K21", "K2"])
+
+
+@pytest.mark.libero
+def test_a_size_may_leave_suites_out():
+    """Its evaluation, what it counts as kept and what it records name the same suites."""
+    both = "libero_object,libero_spatial"
+    text = f"updates = 3\nreference = 'quantile'\nsuites.libero = '{both}'\nsuite.'{both}'.episodes = 3"
+    size = parse_size("mine", f"[study.ablations]\n{text}")
+    study = load_study("ablations")
+    (judged,) = of_kind(expand(study, WHERE, size, [0], ["l1"]), "eval")
+    assert judged.words[judged.words.index("--suite") + 1] == both
+    assert judged.words[judged.words.index("--episodes") + 1] == "3"
+    (evaluation,) = size.applied(study).evaluations
+    assert {place[0] for place in places_of(size.applied(study), size, evaluation)} == set(both.split(","))
+    assert len(places_of(size.applied(study), size, evaluation)) == 60
+    assert size.record(study)["suites"] == {"libero": both}
 
 
 def test_a_trained_vlm_has_no_prefix_cache():

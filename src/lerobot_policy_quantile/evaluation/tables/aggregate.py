@@ -110,6 +110,10 @@ def robot_tasks(rows: Iterable[Row]) -> list[str]:
     return sorted({task for row in rows if (task := robot_task(row.key.scene)) is not None})
 
 
+MEAN_OF_RUN = "Mean"
+"""Heading, for studies that leave suites out, of the equal-weight mean of LIBERO's suites that were run."""
+
+
 def columns_of(benchmark: str, rows: Iterable[Row] = ()) -> list[str]:
     """The headings of a benchmark's rates; a robot's are its tasks."""
     if benchmark == ROBOT:
@@ -221,9 +225,10 @@ def _of_scene(rows: Iterable[Row], scene: str) -> list[Row]:
 
 
 def _libero_cells(rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:
-    """Task -> suite -> equal-weight average (App. B)."""
+    """Task -> suite -> equal-weight average (App. B); the mean of those suites that were run is not in it."""
     suites = {heading: _tasks(_of_scene(rows, scene)) for scene, heading in SUITES.items()}
-    return {**suites, "Avg.": _joined(list(suites.values()))}
+    run = [share for shares in suites.values() for share in shares]
+    return {**suites, MEAN_OF_RUN: run, "Avg.": _joined(list(suites.values()))}
 
 
 def _plus_cells(facts: Facts, rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:

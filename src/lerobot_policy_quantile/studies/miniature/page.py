@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from lerobot_policy_quantile.evaluation.tables.aggregate import SEED_MARK, Line, benchmarks_in, columns_of, lines_of
+from lerobot_policy_quantile.evaluation.tables.aggregate import SEED_MARK, Line, benchmarks_in, lines_of
 from lerobot_policy_quantile.evaluation.tables.sheet import MISSING, TITLES, per_cent
 from lerobot_policy_quantile.studies.miniature import claim_text
 from lerobot_policy_quantile.studies.miniature.claim_text import points
@@ -11,7 +11,7 @@ from lerobot_policy_quantile.studies.miniature.claims import Claim, claims_of, c
 from lerobot_policy_quantile.studies.miniature.costs import costs_table
 from lerobot_policy_quantile.studies.miniature.pilot import pilot_sections
 from lerobot_policy_quantile.studies.miniature.summary import Summary, measured
-from lerobot_policy_quantile.studies.plan_figures import WHOLE, figures_of, paper_rows
+from lerobot_policy_quantile.studies.plan_figures import WHOLE, figures_of, headings_of, paper_rows, printed_rate
 from lerobot_policy_quantile.studies.plans import StudyPlan, load_study
 from lerobot_policy_quantile.studies.plans.size import Size, load_size
 from lerobot_policy_quantile.util.files import write_text
@@ -80,7 +80,7 @@ def claims_table(summary: Summary, claims: Sequence[Claim]) -> str:
 
 def _table(summary: Summary, study: StudyPlan, benchmark: str, reference: str) -> str:
     lines = [line for line in lines_of(benchmark, summary.rows, summary.facts) if line.suite in WHOLE]
-    columns = [c for c in columns_of(benchmark, summary.rows) if any(line.cells.get(c) is not None for line in lines)]
+    columns = headings_of(benchmark, summary.rows, lines)
     place = {variant.name: number for number, variant in enumerate(study.variants)}
     lines.sort(key=lambda line: (place.get(line.method, len(place)), line.decoder != "median"))
     paper = {row.key: row for row in reversed(paper_rows(study.name, benchmark))}
@@ -88,8 +88,7 @@ def _table(summary: Summary, study: StudyPlan, benchmark: str, reference: str) -
     several = len({line.decoder for line in lines}) > 1
     rows = []
     for line in lines:
-        printed = paper.get((line.method, line.decoder))
-        rate = None if printed is None or not columns else printed.rates.get(columns[-1])
+        rate = printed_rate(paper.get((line.method, line.decoder)), columns)
         named = f"{line.method}, {line.decoder}" if several else line.method
         first = (_value(line, column) for column in columns[:-1])
         mine = (line.method, line.decoder)

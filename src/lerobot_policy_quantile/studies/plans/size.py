@@ -35,6 +35,8 @@ class StudySize:
     """Its page says what the other studies of the size can tell."""
     suite: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Suite -> options of `qhead eval` in place of the size's."""
+    suites: Mapping[str, str] = field(default_factory=dict)
+    """Benchmark of the study -> those of its suites that this size evaluates on, as `qhead eval --suite` takes them."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,13 @@ class Size:
             warmup=study.warmup if self.warmup is None else self.warmup,
             dataset=self.dataset or study.dataset,
             variants=(*study.variants, *(mine.variant if mine else ())),
+            evaluations=tuple(self._of_some_suites(study.name, each) for each in study.evaluations),
         )
+
+    def _of_some_suites(self, study: str, evaluation: Evaluation) -> Evaluation:
+        """The evaluation on the suites that this size has of it."""
+        fewer = self.study[study].suites if study in self.study else {}
+        return replace(evaluation, suite=fewer.get(evaluation.suite, evaluation.suite))
 
     def record(self, study: StudyPlan) -> dict[str, Any]:
         """What decides the numbers of a study in this size."""
@@ -154,6 +162,8 @@ class Size:
         if study.name in self.study:
             mine = self.study[study.name]
             found |= {"updates": mine.updates, "seeds": mine.seeds or self.seeds, "suite": self._suites_of(study.name)}
+            if mine.suites:
+                found["suites"] = mine.suites
         return found
 
 
