@@ -286,6 +286,7 @@ def test_a_study_on_some_of_liberos_suites_prints_their_mean_beside_the_papers_o
     kept = keep_summary(study, steps_of(tmp_path), MINIATURE, tmp_path)
     text = page(kept, MINIATURE.applied(study), MINIATURE)
     assert "| variant | Spatial | Object | Mean | paper |" in text
+    assert "Evaluated on LIBERO-Object and LIBERO-Spatial only; claims have the paper's figures for LIBERO." in text
     for name, printed in (("quantile", "99.5"), ("l1", "99")):
         (line,) = (each for each in text.splitlines() if each.startswith(f"| {name} | 50.0 | 100.0 | 75.0 ["))
         assert f"| {printed} |" in line

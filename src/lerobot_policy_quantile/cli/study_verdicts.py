@@ -41,8 +41,9 @@ def verdicts(
     from lerobot_policy_quantile.util.files import write_text
 
     with exit_on("study verdicts", ValueError, OSError):
-        lines = verdict_lines(read_studies(folder), read_summaries(two_demo), run_checks())
-        text = verdict_page(lines, pages_beside(out, folder, two_demo))
+        studies = read_studies(folder)
+        lines = verdict_lines(studies, read_summaries(two_demo), run_checks())
+        text = verdict_page(lines, pages_beside(out, folder, two_demo), studies)
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             write_text(out, text)

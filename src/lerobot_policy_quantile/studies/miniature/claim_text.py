@@ -1,11 +1,13 @@
 """A claim, the paper's figures and ours as table cells."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from lerobot_policy_quantile.evaluation.tables.benchmarks import SUITES
 from lerobot_policy_quantile.evaluation.tables.intervals import PairedDifference
 from lerobot_policy_quantile.evaluation.tables.published import Rate
-from lerobot_policy_quantile.evaluation.tables.sheet import MISSING
+from lerobot_policy_quantile.evaluation.tables.sheet import MISSING, TITLES
 from lerobot_policy_quantile.studies.miniature.claims import ALONE, SUCCESS, Claim, Paired
 
 _DIGITS = {SUCCESS: 1, "seconds": 1, "spread": 2, "passes": 0}
@@ -29,6 +31,20 @@ def interval(claim: Claim, found: Paired | None) -> str:
     if found is None or claim.direction in ALONE:
         return MISSING
     return spelled(found.difference, claim.scale, max(1, _DIGITS[claim.measure]))
+
+
+def scope(settings: Mapping[str, Any]) -> str:
+    """Which suites a study's settings leave, if they leave some out."""
+    told = [
+        f"Evaluated on {' and '.join(_suite_names(suites))} only;"
+        f" claims have the paper's figures for {TITLES.get(whole, whole)}."
+        for whole, suites in settings.get("suites", {}).items()
+    ]
+    return " ".join(told)
+
+
+def _suite_names(suites: str) -> list[str]:
+    return [f"LIBERO-{SUITES[name]}" if name in SUITES else name for name in suites.split(",")]
 
 
 def points(difference: PairedDifference) -> str:

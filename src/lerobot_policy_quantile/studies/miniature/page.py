@@ -56,6 +56,7 @@ def page(summary: Summary, study: StudyPlan, size: Size) -> str:
         f"After this page you can tell {told}. Written by `qhead study run {study.name} --miniature`; outcomes of all"
         f" episodes are in `{study.name}.json`.\n",
     ]
+    parts += [f"{scope}\n"] if (scope := claim_text.scope(summary.settings)) else []
     parts += ["## Claims\n", claims_table(summary, claims)] if claims else []
     parts += [pilot_sections(summary, study, size, reference)] if mine.pilot else []
     for benchmark in benchmarks_in(summary.rows):

@@ -117,8 +117,12 @@ def _statement(claim: str) -> str:
     return claim
 
 
-def verdict_page(lines: Sequence[ClaimLine], pages: Mapping[str, str] | None = None) -> str:
-    """The page in Markdown; `pages`: section -> link to its results."""
+def verdict_page(
+    lines: Sequence[ClaimLine],
+    pages: Mapping[str, str] | None = None,
+    studies: Mapping[str, Summary] | None = None,
+) -> str:
+    """The page in Markdown; `pages`: section -> link to its results; `studies`: section -> what suites it has."""
     kinds = get_args(Verdict)
     count = {kind: sum(line.verdict == kind for line in lines) for kind in kinds}
     tally = markdown((*kinds, "claims"), [(*(str(count[kind]) for kind in kinds), str(len(lines)))])
@@ -129,7 +133,8 @@ def verdict_page(lines: Sequence[ClaimLine], pages: Mapping[str, str] | None = N
             command = f"`{COMMANDS.get(section, f'qhead study run {section} --miniature')}`"
             rows = [(*line.cells, f"**{line.verdict}**", command) for line in mine]
             link = [f"[Results]({pages[section]}).\n"] if pages and section in pages else []
-            parts += [f"## {title}\n", *link, markdown(HEADER, rows)]
+            scope = claim_text.scope(studies[section].settings) if studies and section in studies else ""
+            parts += [f"## {title}\n", *link, *([f"{scope}\n"] if scope else []), markdown(HEADER, rows)]
     return "\n".join(parts)
 
 
