@@ -102,6 +102,7 @@ def test_a_folder_of_the_papers_size_keeps_its_stamp_and_a_miniature_records_its
     assert inputs["weights"] == "base_suites"
     assert inputs["size"]["updates"] == MINIATURE.study["main"].updates
     assert "models" not in inputs["size"], "what does not change numbers may change"
+    assert "seeds" not in inputs["size"], "seeds may be added"
     json.dumps(inputs)
 
 

@@ -145,9 +145,10 @@ class Size:
         return replace(evaluation, suite=fewer.get(evaluation.suite, evaluation.suite))
 
     def record(self, study: StudyPlan) -> dict[str, Any]:
-        """What decides the numbers of a study in this size."""
+        """What decides the numbers of a study in this size; seeds may be added later."""
         how = (
             "study",
+            "seeds",
             "parallel",
             "shared",
             "models",
@@ -161,7 +162,7 @@ class Size:
         found = {name: value for name, value in asdict(self).items() if name not in how}
         if study.name in self.study:
             mine = self.study[study.name]
-            found |= {"updates": mine.updates, "seeds": mine.seeds or self.seeds, "suite": self._suites_of(study.name)}
+            found |= {"updates": mine.updates, "suite": self._suites_of(study.name)}
             if mine.suites:
                 found["suites"] = mine.suites
         return found
