@@ -138,15 +138,15 @@ def test_what_one_study_trained_is_done_before_for_the_next_and_rows_are_found(t
     assert (tmp_path / "logs").is_dir()
     policy = dict(steps[-1].labels)["K21#0"]
     folder = tmp_path / "episodes" / "libero"
-    Facts({"libero_10": 1000, "libero_goal": 1000}).write(_made(folder))
+    Facts({"libero_object": 1000, "libero_goal": 1000}).write(_made(folder))
     with Journal(folder / "journal.sqlite") as journal:
-        for scene in ("libero_10", "libero_goal"):
+        for scene in ("libero_object", "libero_goal"):
             key = row(scene, policy=policy, decoder="median").key
             journal.record(Outcome(key, "success", steps=40, scene_context={"mujoco": "3.3.2"}, traceback=None))
     for name, label in (("k_sweep", "K21#0"), ("sampling", "quantile#0"), ("r_sweep", "r0.1#0")):
         rows, facts = study_rows(expand(load_study(name), where, MINIATURE))
-        assert [(each.key.scene, each.key.policy) for each in rows] == [("libero_10", label)]
-        assert list(facts.population) == ["libero_10"]
+        assert [(each.key.scene, each.key.policy) for each in rows] == [("libero_object", label)]
+        assert list(facts.population) == ["libero_object"]
     rows, _ = study_rows(expand(load_study("main"), where, MINIATURE))
     assert len(rows) == 2
 

@@ -37,7 +37,7 @@ def scope(settings: Mapping[str, Any]) -> str:
     """Which suites a study's settings leave, if they leave some out."""
     told = [
         f"Evaluated on {' and '.join(_suite_names(suites))} only;"
-        f" claims have the paper's figures for {TITLES.get(whole, whole)}."
+        f" claims have the paper's figures for {TITLES.get(whole) or _suite_names(whole)[0]}."
         for whole, suites in settings.get("suites", {}).items()
     ]
     return " ".join(told)

@@ -5,7 +5,7 @@ Parts of a study (other seeds, days or machines) meet in the file; parts of othe
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,12 @@ def measured(claim: Claim, summary: Summary) -> Paired | None:
     """What a study's outcomes say about one of its claims; None if it has not been run."""
     if claim.measure == SPREAD:
         return compared_spread(claim, summary.spreads)
-    return found_in(claim, summary.rows)
+    return found_in(replace(claim, suite=suites_run(claim, summary)), summary.rows)
+
+
+def suites_run(claim: Claim, summary: Summary) -> str:
+    """The suites that stand for the claim's in a study whose size leaves some out."""
+    return str(summary.settings.get("suites", {}).get(claim.suite, claim.suite))
 
 
 def _scenes(rows: Iterable[Row]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from lerobot_policy_quantile.core.theory.checks import TheoryCheck
 from lerobot_policy_quantile.evaluation.tables.sheet import MISSING
 from lerobot_policy_quantile.studies.miniature import claim_text
 from lerobot_policy_quantile.studies.miniature.claims import Claim, Paired, Verdict, across, all_claims, judge
-from lerobot_policy_quantile.studies.miniature.summary import Summary, measured, read_summary
+from lerobot_policy_quantile.studies.miniature.summary import Summary, measured, read_summary, suites_run
 from lerobot_policy_quantile.studies.miniature.two_demo_claims import TWO_DEMO, found_in_two_demo
 from lerobot_policy_quantile.studies.two_demo.summary import ArmSummary
 from lerobot_policy_quantile.util.tables import markdown
@@ -77,7 +77,8 @@ def _found(claim: Claim, studies: Mapping[str, Summary], two_demo: Sequence[ArmS
         return None
     if not claim.b_study or claim.b is None:
         return measured(claim, studies[claim.study])
-    return across(studies[claim.study].rows, studies[claim.b_study].rows, claim.suite, claim.a, claim.b)
+    ours, other = studies[claim.study], studies[claim.b_study]
+    return across(ours.rows, other.rows, suites_run(claim, ours), claim.a, claim.b)
 
 
 def _line(claim: Claim, found: Paired | None) -> ClaimLine:
