@@ -5,7 +5,7 @@ TEST_PROCESSES ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo picture study base base-proof test test-all check verify bench bench-env bench-eval expert plus-instances pro-tasks fullsize docs \
-	explorer-speed serve-load serve-fuzz serve-hostile soak study-kills adaptive real-time bounds-study alarm-study acting-study choice-study \
+	explorer-speed serve-load serve-fuzz serve-hostile soak study-kills adaptive real-time bounds-study alarm-study acting-study choice-study miniature \
 	format lock clean
 
 help: ## list the targets
@@ -87,6 +87,12 @@ acting-study: .venv/.ready ## looking again on alarm against fixed and adaptive 
 
 choice-study: .venv/.ready ## decoders chosen by successive rejects on two demonstrations and in a LIBERO task, confirmed on other episodes; resumes; writes docs/results/decoder_choice.md (half an hour)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.choosing
+
+MINIATURE := --miniature --dataset runs/miniature/data/dataset --out runs/miniature --summary docs/results/miniature
+miniature: .venv/.ready ## the paper's comparisons in miniature, from scripted demonstrations of LIBERO to a verdict per claim; resumes; writes docs/results/miniature/ (a day)
+	@.venv/bin/qhead collect --suite libero_object,libero_spatial --camera-size 96 --states 20-39 --episodes 6 --out runs/miniature/data
+	@for study in pilot ablations sampling k_sweep r_sweep; do .venv/bin/qhead study run $$study $(MINIATURE) || exit $$?; done
+	@.venv/bin/qhead study verdicts docs/results/miniature --out docs/results/does_it_hold.md
 
 study-kills: .venv/.ready ## the ablation study in miniature from start to table, killed twice on the way; writes runs/study-kills/ (minutes)
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.study_kills
