@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lerobot_policy_quantile.scenes.experts.geometry import yaw_and_tilt
+from lerobot_policy_quantile.scenes.experts.geometry import Pose, yaw_and_tilt
 from lerobot_policy_quantile.scenes.experts.grips import GRIPS, OVEN_GRIPS, Block, Rim, Round, Side
 
 HERE = np.array([0.1, -0.2, 0.9])
@@ -46,3 +46,16 @@ def test_round_things_can_be_taken_with_any_wrist_and_boxes_follow_their_turn():
 @pytest.mark.parametrize("kind", GRIPS)
 def test_every_kind_offers_something_above_the_ground(kind):
     assert GRIPS[kind].candidates(HERE, 0.3, 0.3)
+
+
+@pytest.mark.parametrize(("angle", "turned"), [(0.1, 0.1), (-0.15, -0.15), (0.5, np.pi / 16), (-2.0, -np.pi / 16)])
+def test_a_rim_is_taken_where_the_hand_is_up_to_halfway_to_the_next_side(angle, turned):
+    rim = Rim(0.05, 0.03)
+    pose = next(c.pose for c in rim.candidates(HERE, 0.0, 0.0) if c.side == 0.0)
+    hand = Pose(HERE + 0.06 * np.array([np.cos(angle), np.sin(angle), 1.0]), pose.rotation)
+    offset = rim.eased(pose, HERE, hand).position - HERE
+    np.testing.assert_allclose(offset, [0.05 * np.cos(turned), 0.05 * np.sin(turned), 0.03], atol=1e-9)
+    closing = rim.eased(pose, HERE, hand).rotation[:2, 0]
+    assert abs(closing @ offset[:2]) == pytest.approx(0.05), "still closing along the radius"
+    straight = Block(0.0)
+    assert straight.eased(pose, HERE, hand) is pose, "a box has its places"

@@ -29,6 +29,10 @@ class Grip(ABC):
     def candidates(self, position: Float[Array, "3"], yaw: float, turn: float) -> list[Candidate]:
         """All poses that would do."""
 
+    def eased(self, pose: Pose, position: Float[Array, "3"], hand: Pose) -> Pose:
+        """The pose nearest to the hand among those that do as well as a candidate's; here it alone."""
+        return pose
+
 
 @dataclass(frozen=True)
 class Rim(Grip):
@@ -36,6 +40,7 @@ class Rim(Grip):
 
     radius: float
     height: float
+    slack: float = 0.010
 
     def candidates(self, position: Float[Array, "3"], yaw: float, turn: float) -> list[Candidate]:
         """Sixteen sides."""
@@ -49,6 +54,13 @@ class Rim(Grip):
                     cost = 0.06 * abs(closing) + 0.2 * tilt + 3 * inward
                     found.append(Candidate(Pose(point, hand_frame(closing, tilt)), cost, float(side)))
         return found
+
+    def eased(self, pose: Pose, position: Float[Array, "3"], hand: Pose) -> Pose:
+        """Turned about the thing towards the hand, up to halfway to the next side."""
+        here, there = (each.position[:2] - position[:2] for each in (pose, hand))
+        angle = float(np.arctan2(here[0] * there[1] - here[1] * there[0], here @ there))
+        turn = about_z(float(np.clip(angle, -np.pi / 16, np.pi / 16)))
+        return Pose(position + turn @ (pose.position - position), turn @ pose.rotation)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
 """Taking a thing and putting it somewhere: which of the two follows from whether the fingers hold it now.
 
 Not a function of the moment alone: a grasp that was missed is remembered and avoided at the next try, a style's pause
-is counted, and the choice among grasps is kept until the thing has moved by 5 mm (computing it anew would give the same
-one, but takes a tenth of a second).
+is counted, and what grasps cost is kept until the thing has moved by 5 mm (computing it anew would give the same, but
+takes a tenth of a second). Which of them is taken depends on where the hand is: close to a thing it takes what is near,
+so that a policy without memory, which cannot know a demonstrator's side, sees one answer to every moment.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -14,14 +17,34 @@ from lerobot_policy_quantile.scenes.experts.motion import RESTING, WIDE, Motion
 from lerobot_policy_quantile.scenes.experts.places import Spot
 from lerobot_policy_quantile.scenes.experts.view import View
 
+MOVED = 0.005
+"""Metres by which a thing has moved when its grasps are looked at anew."""
 HOLDING = 0.02
 """The same while both fingers touch a thing: they may creep."""
 WIDEST = 0.0393
 """A moka pot fills the hand: the fingers touch it until they are this far out."""
 DRAG_HEIGHT = 0.016
 """Of the hand above the table when it drags a plate."""
+AT_HAND, OUT_OF_HAND = 0.10, 0.16
+"""Metres from hand to thing: nearer than this the nearest grasp counts most, beyond that where the hand is does not."""
+NEARNESS = 3.0
+"""Cost per metre to a grasp for a hand close to the thing."""
 NEAR_REACH, FAR_REACH = 0.45, 0.63
 """Metres from shoulder to wrist: the arm folds below, and above the controller drifts."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The grasps of a thing where it stands, and what they cost from afar."""
+
+    thing: str
+    position: Float[Array, "3"]
+    candidates: list[Candidate]
+    costs: Float[Array, "n"]
+
+    def __deepcopy__(self, memo: object) -> "Known":
+        """Itself: nothing in it changes."""
+        return self
 
 
 class Handling:
@@ -30,7 +53,8 @@ class Handling:
     def __init__(self, view: View, motion: Motion) -> None:
         self.view, self.motion, self.style = view, motion, motion.style
         self.phase = ""
-        self._chosen: tuple[str, Float[Array, "3"], Candidate] | None = None
+        self._known: Known | None = None
+        self._taken: Candidate | None = None  # the choice while the fingers close
         self._missed: list[tuple[str, Pose]] = []  # relative to the thing
         self._waited = 0
 
@@ -102,7 +126,7 @@ class Handling:
                 return self._close(thing, goal)
             if not self._tried(thing, goal):
                 self._missed.append((thing, goal.moved(-self.view.position(thing))))
-        elif hand.near(goal, 0.008, 0.1):
+        elif hand.near(goal, max(0.008, grip.slack), 0.1):
             return self._close(thing, goal)
         self._waited = 0
         if finger < WIDE:
@@ -123,17 +147,34 @@ class Handling:
         return self.motion.go(goal, SHUT if self._waited > self.style.pause else OPEN, 0.3)
 
     def _choice(self, thing: str, grip: Grip, spot: Spot | None) -> Candidate:
-        """The cheapest grasp; while the fingers close, the one at which they do."""
-        position = self.view.position(thing)
-        if self._chosen is not None:
-            name, where, choice = self._chosen
-            moved = position - where
-            if name == thing and (np.linalg.norm(moved) < 0.005 or self.view.finger < WIDE):
-                return Candidate(choice.pose.moved(moved), choice.cost, choice.side)
-        found = grip.candidates(position, self.view.yaw(thing), self.view.turn(thing))
-        choice = min(found, key=lambda candidate: self._cost(candidate, thing, spot)) if len(found) > 1 else found[0]
-        self._chosen = (thing, position, choice)
-        return choice
+        """The cheapest grasp from where the hand is; while the fingers close, the one at which they do."""
+        position, closing = self.view.position(thing), self.view.finger < WIDE
+        known = self._known
+        moved = np.inf if known is None or known.thing != thing else np.linalg.norm(position - known.position)
+        if known is None or moved == np.inf or (moved >= MOVED and not closing):
+            found = grip.candidates(position, self.view.yaw(thing), self.view.turn(thing))
+            costs = [self._cost(candidate, thing, spot) for candidate in found] if len(found) > 1 else [0.0]
+            self._known = known = Known(thing, position, found, np.array(costs))
+            self._taken = None
+        way = position - known.position
+        if self._taken is None or not closing:
+            best = known.candidates[int((known.costs + self._nearness(known)).argmin())]
+            pose = grip.eased(best.pose.moved(way), position, self.view.hand)
+            self._taken = Candidate(pose.moved(-way), best.cost, best.side)
+        return Candidate(self._taken.pose.moved(way), self._taken.cost, self._taken.side)
+
+    def _nearness(self, known: Known) -> Float[Array, "n"]:
+        """What each grasp costs more for lying away from the hand; nothing for a hand that is still far."""
+        hand = self.view.hand
+        away = float(np.linalg.norm(hand.position - self.view.position(known.thing)))
+        share = float(np.clip((OUT_OF_HAND - away) / (OUT_OF_HAND - AT_HAND), 0, 1))
+        if share == 0.0 or len(known.candidates) == 1:
+            return np.zeros(len(known.candidates))
+        poses = [candidate.pose for candidate in known.candidates]
+        apart = np.linalg.norm(np.stack([pose.position for pose in poses]) - hand.position, axis=1)
+        traces = np.einsum("nij,ij->n", np.stack([pose.rotation for pose in poses]), hand.rotation)
+        nearness: Float[Array, "n"] = share * NEARNESS * (apart + 0.03 * np.arccos(np.clip((traces - 1) / 2, -1, 1)))
+        return nearness
 
     def _cost(self, candidate: Candidate, thing: str, spot: Spot | None) -> float:
         pose = candidate.pose
