@@ -13,7 +13,7 @@ from lerobot_policy_quantile.pretraining.apprentice import MOST_TURNS, draw_turn
 from lerobot_policy_quantile.pretraining.budgets import BUDGETS
 from lerobot_policy_quantile.pretraining.generate import SuiteShard
 from lerobot_policy_quantile.pretraining.projection import FIELD_OF_VIEW
-from lerobot_policy_quantile.pretraining.suite_play import answers_of, suite_play
+from lerobot_policy_quantile.pretraining.suite_play import _Cameras, _Placing, answers_of, suite_play
 from lerobot_policy_quantile.pretraining.suite_samples import BASKET, SUITE_KINDS, SUITES
 from lerobot_policy_quantile.pretraining.train import LOG
 from lerobot_policy_quantile.scenes.experts.aims import aims
@@ -99,6 +99,36 @@ def test_where_an_apprentice_drives_the_expert_acts_its_chunks_out_and_takes_ove
     assert (counts[2:5] == 10).all(), "inside its turn"
     assert counts[6:].max() == 10, "after it"
     assert (driven.actions[2:5, :, 6] < 0).all(), "the expert would not close the hand there"
+
+
+def test_a_placed_hand_is_labelled_where_it_is_and_leaves_no_trace(scene):
+    """The episode's own samples are the last rows, to the last bit those of the same episode without placing."""
+    made, alone = [], []
+    for rows, placed in ((made, 2), (alone, 0)):
+        rng = np.random.default_rng(3)
+        scene.reset_fresh(BOWL_TO_STOVE, 5)
+        expert, cameras, added = TaskExpert(scene), _Cameras(scene.world), []
+        placing = _Placing(scene, cameras, rng, added, placed)
+        for step in range(24):
+            answer = expert.act(scene.state())
+            if step % 8 == 4:
+                placing.around(expert)
+            scene.step(answer, observe=(step + 1) % 8 == 4)
+            rows.append(scene.simulator_state())
+        assert len(added) <= 3 * placed
+        if placed:
+            assert len(added) >= 3
+            samples = added
+    np.testing.assert_array_equal(made, alone)
+    bowl = samples[0]["target"]
+    for row in samples:
+        away = row["state"][:3] - bowl
+        assert np.linalg.norm(away[:2]) < 0.25
+        assert row["valid"].all()
+        assert row["external"].shape == (SIZE, SIZE, 3)
+    hands = np.array([row["state"][:3] for row in samples])
+    assert np.ptp(hands, axis=0).max() > 0.01, "not where the episode is"
+    assert len({row["wrist"].tobytes() for row in samples}) == len(samples)
 
 
 def test_a_chunk_that_is_acted_out_leaves_no_trace(scene):

@@ -14,7 +14,8 @@ SEED = 7
 BUDGET_HELP = (
     "full (about an hour on two cores), suites (all four LIBERO suites, direct and flow passes: two to three hours),"
     " suites_more, suites_again (two hours each, to go on from --start with other layouts), suites_driven (likewise;"
-    " the checkpoint drives now and then and learns the expert's answers), small or suites_small (trial runs)."
+    " the checkpoint drives now and then and learns the expert's answers), suites_placed (likewise; the hand is also"
+    " put around things that are about to be taken), small or suites_small (trial runs)."
 )
 
 HELP = help_text(

@@ -29,7 +29,12 @@ class PretrainingBudget:
 
 
 def _with_suites(
-    static_shards: int, play_shards: int, suite_shards: int, training: TrainingBudget, driven_share: float = 0.0
+    static_shards: int,
+    play_shards: int,
+    suite_shards: int,
+    training: TrainingBudget,
+    driven_share: float = 0.0,
+    placed: int = 0,
 ) -> PretrainingBudget:
     """Shards of the embedded scene, and so many of each LIBERO suite."""
     return PretrainingBudget(
@@ -42,6 +47,7 @@ def _with_suites(
             suite_shards=suite_shards,
             suite_held_out_shards=1,
             driven_share=driven_share,
+            suite_placed=placed,
         ),
         training,
     )
@@ -70,6 +76,14 @@ BUDGETS = {
     "suites_again": _with_suites(64, 20, 32, TrainingBudget(updates=7500, batch=48, recipe=SPOTTING, suite_share=0.65)),
     "suites_driven": _with_suites(
         64, 32, 28, TrainingBudget(updates=6000, batch=48, recipe=SPOTTING, suite_share=0.6), driven_share=0.75
+    ),
+    "suites_placed": _with_suites(
+        64,
+        20,
+        28,
+        TrainingBudget(updates=8000, batch=48, recipe=SPOTTING, suite_share=0.65),
+        driven_share=0.5,
+        placed=2,
     ),
     "suites_small": PretrainingBudget(
         DataBudget(

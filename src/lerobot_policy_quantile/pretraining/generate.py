@@ -67,6 +67,7 @@ class SuiteShard:
     steps: int | None = None  # where an episode is cut off; None: the benchmark's limit
     driver: str | None = None  # folder of a policy that drives now and then
     driven_share: float = 0.0  # of the episodes
+    placed: int = 0  # samples of a placed hand for each of an open hand on its way to a thing
     kind: str = "play"
 
     @property
@@ -107,6 +108,7 @@ class DataBudget:
     suite_held_out_shards: int = 0
     suite_episodes: int = 4  # per shard
     suite_steps: int | None = None
+    suite_placed: int = 0  # samples of a placed hand in training episodes, see `SuiteShard`
     driven_share: float = 0.0  # of training episodes in the suites and the embedded scene: `driver` drives now and then
     driver: str | None = None  # folder of the checkpoint to go on from
 
@@ -142,7 +144,7 @@ class DataBudget:
     def _for_training(self, scene: str, kind: str, number: int) -> Shard | SuiteShard:
         shard = Shard("train", kind, number, scene=scene)
         if scene in SUITES:
-            return self._driven(self._of_suite("train", scene, number))
+            return self._driven(replace(self._of_suite("train", scene, number), placed=self.suite_placed))
         if kind == "static":
             return replace(shard, scenes=self.scenes_per_shard)
         shard = replace(shard, steps=self.play_steps)
@@ -215,7 +217,7 @@ def _make_suite_shard(shard: SuiteShard, folder: Path, seed: int, camera_size: i
     from lerobot_policy_quantile.pretraining.suite_play import suite_play
 
     scene, rng, learner = _suite(camera_size, shard.scene), shard.generator(seed), _learner(shard)
-    episodes = [suite_play(scene, shard.task, rng, shard.steps, learner) for _ in range(shard.episodes)]
+    episodes = [suite_play(scene, shard.task, rng, shard.steps, learner, shard.placed) for _ in range(shard.episodes)]
     samples = SuiteSamples.join([part for part, _ in episodes])
     samples.save(folder / shard.file)
     return len(samples), sum(solved for _, solved in episodes)

@@ -2,7 +2,8 @@
 
 Every episode has a style of its own, begins with some steps in a random direction, and is disturbed by noise, kicks and
 missed grasps. Labels are the expert's undisturbed actions. Where an apprentice drives, what follows is not what the
-expert would have led to: there it acts its chunk out, and the simulator is taken back.
+expert would have led to: there it acts its chunk out, and the simulator is taken back. So it does where the hand is
+placed around a thing that is about to be taken: episodes alone have too few moments that decide a grasp.
 """
 
 from collections.abc import Callable
@@ -11,18 +12,21 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from lerobot_policy_quantile.pretraining.apprentice import Apprentice, Learner, foresee
 from lerobot_policy_quantile.pretraining.samples import CHUNK
-from lerobot_policy_quantile.pretraining.scenes_play import EVERY, Played
+from lerobot_policy_quantile.pretraining.scenes_play import EVERY, Played, chunk_of
 from lerobot_policy_quantile.pretraining.suite_samples import SUITE_KINDS, SUITES, SuiteSamples
+from lerobot_policy_quantile.scenes.arm_pose import ArmPose, rotation_of
 from lerobot_policy_quantile.scenes.contract import Array
 from lerobot_policy_quantile.scenes.experts.aims import aims
 from lerobot_policy_quantile.scenes.experts.disturbance import Executed, Kicks, Misses, Noise
+from lerobot_policy_quantile.scenes.experts.handling import TAKING
 from lerobot_policy_quantile.scenes.experts.style import Style
 from lerobot_policy_quantile.scenes.experts.tasks import TaskExpert
 from lerobot_policy_quantile.scenes.experts.view import View
+from lerobot_policy_quantile.scenes.fast.kept_start import SavedMoment
 from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA
 from lerobot_policy_quantile.scenes.libero.suites import LiberoScene
 
@@ -30,6 +34,14 @@ WANDER_STEPS = 16
 """Fewer steps than this lead away from where episodes begin, before the expert takes over."""
 WANDER = np.array([(-0.8, -0.8, -0.4), (0.8, 0.8, 0.4)])
 """Range of the command during them."""
+ASIDE = (0.04, 0.012)
+"""Metres beside the grasp: standard deviations, one of which is drawn."""
+ABOVE = (-0.005, 0.12)
+"""Range of metres above it."""
+LEAN, TURN = 0.04, 0.2
+"""Radians by which a placed hand leans, and turns about the vertical: standard deviations."""
+DEEPEST = 0.004
+"""Metres by which a placed hand may be inside something."""
 _CAMERAS = {"external": EXTERNAL_CAMERA, "wrist": WRIST_CAMERA}
 
 
@@ -73,10 +85,12 @@ def suite_play(
     rng: np.random.Generator,
     steps: int | None = None,
     learner: Learner | None = None,
+    placed: int = 0,
 ) -> tuple[SuiteSamples, bool]:
     """One episode of at most `steps` steps (the benchmark's limit): its samples, and whether the task was solved.
 
-    A `learner` drives now and then.
+    A `learner` drives now and then. With every sample of an open hand on its way to a thing come `placed` others, whose
+    hand is elsewhere around that thing.
     """
     scene.reset_fresh(task, int(rng.integers(2**31)))
     cameras = _Cameras(scene.world)
@@ -84,17 +98,26 @@ def suite_play(
     for step in range(count):
         scene.step(push, observe=step == count - 1)
     apprentice = None if learner is None else Apprentice(learner, scene, rng)
-    record = _drive(scene, cameras, rng, scene.limit if steps is None else steps, apprentice)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    placing = _Placing(scene, cameras, rng, rows, placed) if placed else None
+    record = _drive(scene, cameras, rng, scene.limit if steps is None else steps, apprentice, placing)
     for step, row in record.seen:
-        actions, valid = record.chunk(step)
-        rows.append(row | {"actions": actions.astype(np.float32), "valid": valid})
+        rows.append(row | _label(*record.chunk(step)))
     columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     return SuiteSamples(**columns), scene.success()
 
 
+def _label(actions: Float[Array, "h d"], valid: Bool[Array, " h"]) -> dict[str, Any]:
+    return {"actions": actions.astype(np.float32), "valid": valid}
+
+
 def _drive(
-    scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, steps: int, apprentice: Apprentice | None
+    scene: LiberoScene,
+    cameras: _Cameras,
+    rng: np.random.Generator,
+    steps: int,
+    apprentice: Apprentice | None,
+    placing: "_Placing | None",
 ) -> Played[dict[str, Any]]:
     # Waiting with open fingers has two labels for one moment, and a policy without memory learns to wait for ever.
     style = replace(Style.draw(int(rng.integers(2**31))), pause=0)
@@ -110,6 +133,8 @@ def _drive(
         own = None if apprentice is None else apprentice.action(step)
         if own is not None and record.kept(step):
             record.foreseen[step] = foresee(scene, answer, answers_of(expert.twin(), scene))
+        if placing is not None and record.kept(step) and expert.phase.startswith(TAKING):
+            placing.around(expert)
         action, pushed = executed(answer) if own is None else (own, True)
         record.answers.append(answer)
         record.pushed.append(pushed)
@@ -118,6 +143,42 @@ def _drive(
         if after > CHUNK:
             break
     return record
+
+
+class _Placing:
+    """Adds samples of a hand somewhere around the thing; the episode sees nothing of it."""
+
+    def __init__(
+        self, scene: LiberoScene, cameras: _Cameras, rng: np.random.Generator, rows: list[dict[str, Any]], count: int
+    ) -> None:
+        self._scene, self._cameras, self._rows, self._count = scene, cameras, rows, count
+        self._rng = np.random.default_rng(int(rng.integers(2**31)))
+        self._arm = ArmPose(scene.world)
+
+    def around(self, expert: TaskExpert) -> None:
+        """As many as are asked for, less those places where the hand cannot be."""
+        present, world, arm, grasp = SavedMoment.of(self._scene.world), self._scene.world, self._arm, expert.grasp
+        if grasp is None:
+            return
+        rotations = arm.rotation, grasp.rotation
+        for _ in range(self._count):
+            aside = self._rng.normal(0, self._rng.choice(ASIDE), 2)
+            place = grasp.position + np.array([*aside, self._rng.uniform(*ABOVE)])
+            turned = rotation_of(self._rng.normal(0, [LEAN, LEAN, TURN])) @ rotations[self._rng.integers(2)]
+            if arm.reach(place, turned):
+                arm.stop()
+                arm.forward()
+                if arm.deepest_contact() < DEEPEST:
+                    world.announced = True
+                    world._look()
+                    self._rows.append(self._sample(expert.twin()))
+            present.restore(world)
+
+    def _sample(self, expert: TaskExpert) -> dict[str, Any]:
+        answer = expert.act(self._scene.state())
+        row = _row(self._scene, expert, self._cameras)
+        chunk = foresee(self._scene, answer, answers_of(expert, self._scene))
+        return row | _label(*chunk_of(chunk, [False] * CHUNK, 0))
 
 
 def answers_of(expert: TaskExpert, scene: LiberoScene) -> Callable[[], Float[Array, "7"]]:

@@ -17,12 +17,10 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
+from lerobot_policy_quantile.scenes.arm_pose import ArmPose, rotation_of
 from lerobot_policy_quantile.scenes.contract import Array, Frames
 from lerobot_policy_quantile.scenes.embedded import NAMES, TABLE_TOP, EmbeddedScene, Start, instruction_for, mixed_start
 from lerobot_policy_quantile.scenes.fast.physics import EXTERNAL_CAMERA, WRIST_CAMERA, RobosuiteScene
-
-_DAMPING = 1e-4
-_ROUNDS = 40
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,9 @@ class Stage(ABC):
             name: mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_CAMERA, camera)
             for name, camera in (("external", EXTERNAL_CAMERA), ("wrist", WRIST_CAMERA))
         }
-        self._joints = np.array(robot._ref_joint_pos_indexes)
-        self._velocities = np.array(robot._ref_joint_vel_indexes)
-        self._fingers = np.array(robot._ref_gripper_joint_pos_indexes)
+        self._arm = ArmPose(self.world)
         self._rest, self._open = np.array(self._data.qpos), np.array(robot.gripper.current_action)
-        self._down = np.array(self._data.site_xmat[robot.eef_site_id]).reshape(3, 3)
+        self._down = self._arm.rotation
         self._up = np.array([0.0, 0.0, self.lift])
         self._noted: tuple[Float[Array, "kind 3"], dict[str, Camera]]
         self.world.noting = self._note
@@ -105,48 +101,23 @@ class Stage(ABC):
 
     def set_joints(self, joints: Float[Array, "7"]) -> None:
         """Set the arm's joints (radians)."""
-        self._data.qpos[self._joints] = joints
+        self._arm.set_joints(joints)
 
     def set_fingers(self, finger: float) -> None:
         """Both fingers at the same distance from the middle."""
-        self._data.qpos[self._fingers] = [finger, -finger]
+        self._arm.set_fingers(finger)
 
     def reach(self, place: Float[Array, "3"], turn: Float[Array, "3"]) -> bool:
         """Inverse kinematics to `place`, rotated from straight down by a small axis-angle; whether it converged."""
-        wanted, place = _rotation(turn) @ self._down, place - self._up
-        positions, rotations = np.zeros((3, self._model.nv)), np.zeros((3, self._model.nv))
-        site = self._robot.eef_site_id
-        for _ in range(_ROUNDS):
-            mujoco.mj_kinematics(self._model, self._data)
-            mujoco.mj_comPos(self._model, self._data)
-            off = place - self._data.site_xpos[site]
-            now = self._data.site_xmat[site].reshape(3, 3)
-            twist = 0.5 * sum(np.cross(now[:, axis], wanted[:, axis]) for axis in range(3))
-            error = np.concatenate([off, twist])
-            if np.abs(error).max() < 2e-4:
-                return self._within_limits()
-            mujoco.mj_jacSite(self._model, self._data, positions, rotations, site)
-            jacobian = np.concatenate([positions, rotations])[:, self._velocities]
-            square = jacobian @ jacobian.T + _DAMPING * np.eye(6)
-            self._data.qpos[self._joints] += np.clip(jacobian.T @ np.linalg.solve(square, error), -0.3, 0.3)
-        return False
-
-    def _within_limits(self) -> bool:
-        low, high = self._model.jnt_range[self._robot._ref_joint_indexes].T
-        joints = self._data.qpos[self._joints]
-        return bool(((joints > low + 0.02) & (joints < high - 0.02)).all())
+        return self._arm.reach(place - self._up, rotation_of(turn) @ self._down)
 
     def forward(self) -> None:
         """Compute everything that follows from the positions; the controller forgets its goals."""
-        self.world.sim.forward()
-        controller = self._robot.controller
-        controller.update(force=True)
-        controller.reset_goal()
+        self._arm.forward()
 
     def deepest_contact(self) -> float:
         """Deepest penetration between two objects (metres)."""
-        count = self._data.ncon
-        return float(-self._data.contact.dist[:count].min()) if count else 0.0
+        return self._arm.deepest_contact()
 
     def look(self, *, pictures: bool = True) -> StageView:
         """Take a snapshot of the present arrangement."""
@@ -205,13 +176,3 @@ class EmbeddedStage(Stage):
         """Place an object upright with its centre at a position."""
         joint = self.world.things[self._keys[kind]].joints[0]
         self.world.sim.data.set_joint_qpos(joint, [*place, np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)])
-
-
-def _rotation(turn: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """Rodrigues' formula."""
-    angle = np.linalg.norm(turn)
-    if angle < 1e-9:
-        return np.eye(3)
-    x, y, z = turn / angle
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.asarray(np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross)

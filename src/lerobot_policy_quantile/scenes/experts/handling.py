@@ -25,6 +25,9 @@ WIDEST = 0.0393
 """A moka pot fills the hand: the fingers touch it until they are this far out."""
 DRAG_HEIGHT = 0.016
 """Of the hand above the table when it drags a plate."""
+APPROACHING, CLOSING = "approach", "close on"
+TAKING = (APPROACHING, CLOSING)
+"""How the phases begin in which the hand is on its way to a thing."""
 AT_HAND, OUT_OF_HAND = 0.10, 0.16
 """Metres from hand to thing: nearer than this the nearest grasp counts most, beyond that where the hand is does not."""
 NEARNESS = 3.0
@@ -53,6 +56,8 @@ class Handling:
     def __init__(self, view: View, motion: Motion) -> None:
         self.view, self.motion, self.style = view, motion, motion.style
         self.phase = ""
+        self.grasp: Pose | None = None
+        """Where the fingers are to close, as last decided."""
         self._known: Known | None = None
         self._taken: Candidate | None = None  # the choice while the fingers close
         self._missed: list[tuple[str, Pose]] = []  # relative to the thing
@@ -119,7 +124,7 @@ class Handling:
         """One action of taking a thing."""
         hand, finger = self.view.hand, self.view.finger
         choice = self._choice(thing, grip, spot)
-        goal = choice.pose
+        self.grasp = goal = choice.pose
         both, speed = all(self.view.touching(thing)), self.view.finger_speed
         if finger < WIDE and hand.near(goal, 0.02, 0.25):
             if both or speed < -RESTING:
@@ -136,14 +141,14 @@ class Handling:
         if hand.angle_to(goal) > 0.3 and (leaving := self.motion.back_off()) is not None:
             self.phase = "back off"
             return leaving
-        self.phase = f"approach {thing}"
+        self.phase = f"{APPROACHING} {thing}"
         if any(self.view.touching(thing)) and (hand.position - goal.position) @ goal.back > 0.012:
             return self.motion.go(goal.moved(0.05 * goal.back), OPEN)  # a finger stands on it
         return self.motion.approach(goal, OPEN, taken=thing, slack=grip.slack)
 
     def _close(self, thing: str, goal: Pose) -> Float[Array, "7"]:
         self._waited += 1
-        self.phase = f"close on {thing}"
+        self.phase = f"{CLOSING} {thing}"
         return self.motion.go(goal, SHUT if self._waited > self.style.pause else OPEN, 0.3)
 
     def _choice(self, thing: str, grip: Grip, spot: Spot | None) -> Candidate:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from lerobot_policy_quantile.scenes.contract import Array, Scene
 from lerobot_policy_quantile.scenes.experts.fixtures import Fixtures
-from lerobot_policy_quantile.scenes.experts.geometry import OPEN
+from lerobot_policy_quantile.scenes.experts.geometry import OPEN, Pose
 from lerobot_policy_quantile.scenes.experts.grips import family, grip_for
 from lerobot_policy_quantile.scenes.experts.handling import Handling
 from lerobot_policy_quantile.scenes.experts.motion import Motion
@@ -62,6 +62,11 @@ class TaskExpert:
     def twin(self) -> "TaskExpert":
         """One that goes on from here in the same simulator; what it comes to remember, this one does not."""
         return deepcopy(self, {id(self.view): self.view})
+
+    @property
+    def grasp(self) -> Pose | None:
+        """Where the fingers are to close, as last decided; None before the first."""
+        return self.handling.grasp
 
     def current(self) -> Step | None:
         """The step to work on: what the hand holds comes first, then the first that is not done; None when all are."""

@@ -37,7 +37,7 @@ class LiberoStage(Stage):
         self._basket_joint = basket.joints[0]
         self._standing = {kind: self._pose(thing.joints[0]) for kind, (_, thing) in self._things.items()}
         self._basket_standing = self._pose(self._basket_joint)
-        self._start = np.array(self._rest[self._joints])
+        self._start = np.array(self._rest[self._arm.joints])
 
     def _pose(self, joint: str) -> Float[Array, "7"]:
         return np.array(self.world.sim.data.get_joint_qpos(joint))
