@@ -101,7 +101,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(run, tmp_path):
 
 
 def test_an_unknown_budget_lists_the_known_ones():
-    known = "full, small, suites, suites_more, suites_again, suites_driven, suites_small"
+    known = "full, small, suites, suites_more, suites_again, suites_driven, suites_placed, suites_small"
     with pytest.raises(ValueError, match=f"--budget must be one of {known}; got 'big'"):
         budget_named("big")
 

@@ -24,9 +24,12 @@ from tests.support.rows import row, rows
 SHIPPED, WHERE = load_size("miniature"), Where(1280, "runs", "data/libero")
 MINIATURE = replace(
     SHIPPED,
-    study={name: replace(own, suites={}, suite={} if own.suites else own.suite) for name, own in SHIPPED.study.items()},
+    study={
+        name: replace(own, suites={}, suite={} if own.suites else own.suite, seeds=own.seeds if own.pilot else None)
+        for name, own in SHIPPED.study.items()
+    },
 )
-"""With all suites of the paper in every study."""
+"""With all suites of the paper and three seeds in every study."""
 STUDIES = tuple(name for name, plan in MINIATURE.study.items() if not plan.pilot)
 A, B = ("K21", "median"), ("K5", "median")
 LEFT_OUT = replace(MINIATURE.study["k_sweep"], suites={"libero_10": "libero_object"})

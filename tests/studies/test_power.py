@@ -117,6 +117,10 @@ def test_the_pilots_page_has_scatter_and_power(tmp_path):
     assert len(lines) == 1
     alike, pooled, widest = (float(cell) for cell in lines[0].split("|")[5:8])
     assert 5 < alike <= pooled <= widest
+    traded = [line for line in text.splitlines() if line.startswith(("| 3 | ", "| 8 | "))]
+    few, many = ([float(cell) for cell in line.split("|")[2:5]] for line in traded)
+    assert many[0] < few[2], "eight seeds of 60 episodes tell more than three of 400"
+    assert few == sorted(few, reverse=True)
 
 
 def test_a_pilot_with_one_seed_says_what_it_lacks(tmp_path):

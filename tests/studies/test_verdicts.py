@@ -23,14 +23,12 @@ from lerobot_policy_quantile.studies.miniature.verdicts import SECTIONS, theory_
 from lerobot_policy_quantile.studies.plan_training import UpdateTimes, keep_figures
 from lerobot_policy_quantile.studies.plans import load_study
 from lerobot_policy_quantile.studies.plans.commands import StudyCommand, Where, expand
-from lerobot_policy_quantile.studies.plans.size import load_size
 from lerobot_policy_quantile.studies.two_demo.paper import paper_rate
 from lerobot_policy_quantile.studies.two_demo.records import Cost
 from lerobot_policy_quantile.studies.two_demo.summary import ArmSummary, Outcomes
-from tests.studies.test_miniature import journal_of, outcomes, steps_of
+from tests.studies.test_miniature import MINIATURE, journal_of, outcomes, steps_of
 from tests.support.rows import row
 
-MINIATURE = load_size("miniature")
 ARM = "libero_object+obstacle"
 SHARED, MEDIAN = "shared(l=0, rho=0.9)", "median"
 

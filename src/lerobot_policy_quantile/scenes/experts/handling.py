@@ -164,9 +164,15 @@ class Handling:
         way = position - known.position
         if self._taken is None or not closing:
             best = known.candidates[int((known.costs + self._nearness(known)).argmin())]
-            pose = grip.eased(best.pose.moved(way), position, self.view.hand)
+            pose = self._eased(best.pose.moved(way), thing, grip)
             self._taken = Candidate(pose.moved(-way), best.cost, best.side)
         return Candidate(self._taken.pose.moved(way), self._taken.cost, self._taken.side)
+
+    def _eased(self, pose: Pose, thing: str, grip: Grip) -> Pose:
+        """The grasp as near to the hand as it may lie, unless something stands there."""
+        eased = grip.eased(pose, self.view.position(thing), self.view.hand)
+        in_the_way = eased is not pose and self.view.overlap(eased, thing) > self.view.overlap(pose, thing)
+        return pose if in_the_way else eased
 
     def _nearness(self, known: Known) -> Float[Array, "n"]:
         """What each grasp costs more for lying away from the hand; nothing for a hand that is still far."""

@@ -20,6 +20,9 @@ from lerobot_policy_quantile.util.tables import markdown
 TASKS = 10
 """Of every LIBERO and LIBERO-Pro scene."""
 
+TRADE_SEEDS, TRADE_EPISODES = (3, 5, 8, 10), (60, 200, 400)
+TRADE = "Table: more seeds or more episodes; smallest differences with the pooled scatter.\n"
+
 NOTES = """\
 - Standard deviations in percentage points. Between seeds: of the seeds' rates or differences, with the share that
   episodes alone account for taken out (0 where they account for all of it). Between episodes: of single outcomes.
@@ -37,7 +40,8 @@ def pilot_sections(summary: Summary, study: StudyPlan, size: Size, reference: st
     if not differences:
         return "Scatter and power need two seeds with two shared episodes or more.\n"
     parts = ["## Scatter\n", _scatter_table(summary, study, reference, differences), "## Power\n"]
-    return "\n".join([*parts, _power_table(size, differences), NOTES.format(chance=100 * CHANCE)])
+    parts += [_power_table(size, differences), TRADE, _trade_table(differences)]
+    return "\n".join([*parts, NOTES.format(chance=100 * CHANCE)])
 
 
 def difference_scatters(summary: Summary, study: StudyPlan, reference: str) -> dict[str, Scatter]:
@@ -101,6 +105,15 @@ def _power_table(size: Size, differences: dict[str, Scatter]) -> str:
                 rows.append((name, evaluation.suite, str(study.seeds), str(episodes), *told))
     header = ("study", "suite", "seeds", "episodes per seed", "seeds alike", "pooled", "widest")
     return markdown(header, rows)
+
+
+def _trade_table(differences: dict[str, Scatter]) -> str:
+    pooled = pooled_scatter(differences.values())
+    rows = [
+        (str(seeds), *(_points(smallest_difference(seeds, episodes, pooled)) for episodes in TRADE_EPISODES))
+        for seeds in TRADE_SEEDS
+    ]
+    return markdown(("seeds", *(f"{episodes} episodes per seed" for episodes in TRADE_EPISODES)), rows)
 
 
 def _points(difference: float | None) -> str:
