@@ -89,7 +89,7 @@ choice-study: .venv/.ready ## decoders chosen by successive rejects on two demon
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.choosing
 
 MINIATURE := --miniature --dataset runs/miniature/data/dataset --out runs/miniature --summary docs/results/miniature
-miniature: .venv/.ready ## the paper's comparisons in miniature, from scripted demonstrations of LIBERO to a verdict per claim; resumes; writes docs/results/miniature/ (a day)
+miniature: .venv/.ready ## pilot, ablations, sampling and sweeps in miniature, from scripted demonstrations of LIBERO to a verdict per claim; resumes; writes docs/results/miniature/ (a day)
 	@.venv/bin/qhead collect --suite libero_object,libero_spatial --camera-size 96 --states 20-39 --episodes 6 --out runs/miniature/data
 	@for study in pilot ablations sampling k_sweep r_sweep; do .venv/bin/qhead study run $$study $(MINIATURE) || exit $$?; done
 	@.venv/bin/qhead study verdicts docs/results/miniature --out docs/results/does_it_hold.md
