@@ -40,7 +40,6 @@ class Rim(Grip):
 
     radius: float
     height: float
-    slack: float = 0.010
 
     def candidates(self, position: Float[Array, "3"], yaw: float, turn: float) -> list[Candidate]:
         """Sixteen sides."""

@@ -131,7 +131,7 @@ class Handling:
                 return self._close(thing, goal)
             if not self._tried(thing, goal):
                 self._missed.append((thing, goal.moved(-self.view.position(thing))))
-        elif hand.near(goal, max(0.008, grip.slack), 0.1):
+        elif hand.near(goal, 0.008, 0.1):
             return self._close(thing, goal)
         self._waited = 0
         if finger < WIDE:
