@@ -225,7 +225,7 @@ def _of_scene(rows: Iterable[Row], scene: str) -> list[Row]:
 
 
 def _libero_cells(rows: Sequence[Row]) -> dict[str, Sequence[Share] | None]:
-    """Task -> suite -> equal-weight average (App. B); the mean of those suites that were run is not in it."""
+    """Task -> suite -> equal-weight average (App. B), and the mean of the suites that were run, which is ours."""
     suites = {heading: _tasks(_of_scene(rows, scene)) for scene, heading in SUITES.items()}
     run = [share for shares in suites.values() for share in shares]
     return {**suites, MEAN_OF_RUN: run, "Avg.": _joined(list(suites.values()))}
